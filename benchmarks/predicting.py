@@ -3,9 +3,9 @@
 `python benchmarks/predicting.py --table TABLE.parquet [--markdown docs/predict.md]`
 
 Measures random networks, the zoo's models and five held-out ones into the table (skipping what it
-already has, so it may be interrupted), learns without the held-out models and their siblings, and
-predicts the held-out models from their files. These are measured twice, some time apart: no
-prediction can be closer to a measurement than another measurement is.
+already has, so it may be interrupted), and predicts the held-out models from their files: without
+training, and by what is learned without them and their siblings. They are measured twice, some time
+apart: no prediction can be closer to a measurement than another measurement is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from clew.predict import Wanted, collect
 from clew.predict.dataset import Subject, drawn_networks
 from clew.predict.describe import describe_uses
 from clew.predict.plan import plan
+from clew.predict.predicted import Predicted
 from clew.predict.predictor import Predictor, train
 from clew.predict.table import columns_of, columns_of_table, read_table
+from clew.predict.untrained import Untrained
 from harness.report import circumstances, console, fill, markdown, progress
 
 HELD_OUT = ("light_resnet50", "mobilenet_v2", "bert_base", "gpt2", "light_squeezenet")
@@ -39,6 +41,7 @@ HELD_OUT = ("light_resnet50", "mobilenet_v2", "bert_base", "gpt2", "light_squeez
 SIBLINGS = ("resnet18", "resnet_tiny", "resnet50_batch8", "mobilenet_tiny", "bert_tiny",
             "distilbert", "bert_base_batch8", "gpt2_tiny", "gpt2_decode")  # fmt: skip
 _AGAIN = " (again)"
+_LONG_NS = 5000.0
 LEARNED = ("light_shufflenet", "light_densenet121", "light_inception_v1", "light_inception_v2",
            "light_vgg19", "light_bvlc_alexnet", "light_zfnet512", "vit_base", "deit_small",
            "llama_small", "convnext_tiny", "keyword_spotting", "efficientnet_b0",
@@ -47,24 +50,35 @@ LEARNED = ("light_shufflenet", "light_densenet121", "light_inception_v1", "light
 
 @dataclass(frozen=True)
 class Row:
-    """One held-out model: milliseconds of a call, predicted without and with the measured times of
-    kernels in the table; shares of kernels within 10 %, and of their time; the same of a second
-    measurement.
+    """One held-out model: milliseconds of a call, predicted without training, and without and with
+    the measured times of kernels in the table; shares of kernels of more than 5 µs within 10 %, and
+    of their time, without training (`bare`), with it, and of a second measurement; shares of
+    kernels inside their ranges.
     """
 
     model: str
     threads: int
     measured_ms: float
+    bare_ms: float
     predicted_ms: float
     low_ms: float
     high_ms: float
     looked_up_ms: float
     looked_up: float
     kernels: int
+    bare_10: float
+    bare_10_of_time: float
+    bare_inside: float
+    inside: float
     within_10: float
     within_10_of_time: float
     again_10: float
     again_10_of_time: float
+
+    @property
+    def bare_error(self) -> float:
+        """The relative error of the prediction without training."""
+        return self.bare_ms / self.measured_ms - 1
 
     @property
     def error(self) -> float:
@@ -151,14 +165,16 @@ def _row(table: Path, predictor: Predictor, name: str, threads: int) -> Row:
     made = plan(clew.load(zoo.path(name)), threads=threads)
     kernels = columns_of(describe_uses(made.uses, made.segments, threads))
     alone, known = (predictor.predict(kernels, lookup=lookup) for lookup in (False, True))
+    bare = Untrained(host()).predict(kernels)
     times = np.array([measured[kernel][0] for kernel in kernels["kernel"]])
     others = np.array([again[kernel][0] for kernel in kernels["kernel"]])
-    within = [_within_10(found, times) for found in (alone.kernels_ns, others)]
+    within = [_within_10(found, times) for found in (bare.kernels_ns, alone.kernels_ns, others)]
     call = next(iter(measured.values()))[1]
     return Row(
         name,
         threads,
         call / 1e6,
+        bare.total_ns / 1e6,
         alone.total_ns / 1e6,
         alone.total_low_ns / 1e6,
         alone.total_high_ns / 1e6,
@@ -166,14 +182,25 @@ def _row(table: Path, predictor: Predictor, name: str, threads: int) -> Row:
         float(known.looked_up.mean()),
         len(times),
         *within[0],
+        _inside(bare, times),
+        _inside(alone, times),
         *within[1],
+        *within[2],
     )
 
 
+def _inside(found: Predicted, times: Any) -> float:
+    """Returns the share of kernels whose measured time is in the range."""
+    return float(((found.low_ns <= times) & (times <= found.high_ns)).mean())
+
+
 def _within_10(found: Any, times: Any) -> tuple[float, float]:
-    """Returns the share of kernels whose time is within 10 % of the measured one, and of time."""
-    close = np.abs(found / times - 1) <= 0.1
-    return float(close.mean()), float((close * times).sum() / times.sum())
+    """Returns the share of the kernels of more than 5 µs whose time is within 10 % of the measured
+    one, and of their time.
+    """
+    long = times > _LONG_NS
+    close = np.abs(found / times - 1)[long] <= 0.1
+    return float(close.mean()), float((close * times[long]).sum() / times[long].sum())
 
 
 def _measured(table: Path, network: str, threads: int) -> dict[str, tuple[float, float]]:
@@ -191,14 +218,20 @@ def _measured(table: Path, network: str, threads: int) -> dict[str, tuple[float,
 
 # ----------------------------------------------------------------------------------------- printing
 
-_COLUMNS = ("model", "ms", "predicted", "from", "to", "error, %", "looked up, %", "error so, %",
-            "kernels", "within 10 %", "of time", "again", "of time so")  # fmt: skip
+_COLUMNS = ("model", "ms", "untrained", "error, %", "within 10 %", "of time", "inside, %",
+            "predicted", "from", "to", "error, %", "looked up, %", "error so, %", "kernels",
+            "inside, %", "within 10 %", "of time", "again", "of time so")  # fmt: skip
 
 
 def _cells(row: Row) -> list[str]:
     return [
         row.model,
         f"{row.measured_ms:.2f}",
+        f"{row.bare_ms:.2f}",
+        f"{100 * row.bare_error:+.1f}",
+        f"{100 * row.bare_10:.0f}",
+        f"{100 * row.bare_10_of_time:.0f}",
+        f"{100 * row.bare_inside:.0f}",
         f"{row.predicted_ms:.2f}",
         f"{row.low_ms:.2f}",
         f"{row.high_ms:.2f}",
@@ -206,6 +239,7 @@ def _cells(row: Row) -> list[str]:
         f"{100 * row.looked_up:.0f}",
         f"{100 * row.looked_up_error:+.1f}",
         str(row.kernels),
+        f"{100 * row.inside:.0f}",
         f"{100 * row.within_10:.0f}",
         f"{100 * row.within_10_of_time:.0f}",
         f"{100 * row.again_10:.0f}",
@@ -232,10 +266,15 @@ def _title(predictor: Predictor) -> str:
 
 def _summary(rows: Sequence[Row]) -> str:
     errors = [abs(row.error) for row in rows]
+    bare = [abs(row.bare_error) for row in rows]
     kernels = sum(row.kernels for row in rows)
     return (
-        f"Mean absolute error {100 * np.mean(errors):.1f} %, largest {100 * max(errors):.1f} %; "
-        f"{_of_all(rows, 'within_10')} % of {kernels} kernels within 10 %, "
+        f"Without training: mean absolute error {100 * np.mean(bare):.1f} %, largest "
+        f"{100 * max(bare):.1f} %; {_of_all(rows, 'bare_10')} % of the kernels of more than 5 µs "
+        f"within 10 %, {_of_all(rows, 'bare_10_of_time')} % of their time; "
+        f"{_of_all(rows, 'bare_inside')} % of all inside their ranges. Trained: "
+        f"mean absolute error {100 * np.mean(errors):.1f} %, largest {100 * max(errors):.1f} %; "
+        f"{_of_all(rows, 'within_10')} % of {kernels} kernels (over 5 µs) within 10 %, "
         f"{_of_all(rows, 'within_10_of_time')} % of their time. Measured again, "
         f"{_of_all(rows, 'again_10')} % of the kernels, {_of_all(rows, 'again_10_of_time')} % of "
         "their time, are within 10 % of themselves."

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from clew.cli.app import main
+from clew.machine.rates import DEFAULT_RATES, Rates
 from clew.predict.table import read_table
 from zoo import loops
 
@@ -103,8 +104,33 @@ def test_a_loops_iterations_are_shown(
     assert "?" in out
 
 
+def test_a_model_is_predicted_without_a_table(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path))
+    measured: list[Any] = []
+
+    def rates(say: Any) -> Rates:
+        measured.append(say)
+        return DEFAULT_RATES
+
+    monkeypatch.setattr("clew.machine.measure.measured_rates", rates)
+    for _ in range(2):
+        code, out, err = _run(capsys, "predict", str(model), "--threads", "1", "--json")
+        assert code == 0
+        said = json.loads(out)
+        assert said["low_ns"] < said["total_ns"] < said["high_ns"]
+        assert "description" not in err
+    assert len(measured) == 1  # the rates are stored
+    code, out, err = _run(capsys, "predict", str(model), "--target", "cpu-avx512")
+    assert code == 0
+    assert "description" in err
+    assert "predicted, not run" in out
+
+
 def test_what_is_missing_is_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = _run(capsys, "predict", str(model), "--threads", "1")
+    both = ("--table", "t.parquet", "--predictor", "p.clewp")
+    code, _, err = _run(capsys, "predict", str(model), "--threads", "1", *both)
     assert code == 1
     assert "I187" in err
     assert _run(capsys, "predict")[0] == 2

@@ -54,7 +54,7 @@ def test_a_table_gives_the_same_predictor_each_time(
 
 def test_times_that_follow_a_law_are_found(columns: Any) -> None:
     out = np.array([n in ("lawful-3", "lawful-7") for n in columns["network"]])
-    made = train_columns(select(columns, ~out), host().key, 1, checked=False)
+    made = train_columns(select(columns, ~out), host(), 1, checked=False)
     for network in ("lawful-3", "lawful-7"):
         given = select(columns, np.array([n == network for n in columns["network"]]))
         found = made.predict(given)
@@ -69,7 +69,7 @@ def test_intervals_hold_for_networks_left_out(columns: Any) -> None:
     for fold in range(3):
         out = set(names[fold::3])
         left = np.array([n in out for n in columns["network"]])
-        made = train_columns(select(columns, ~left), host().key, 1)
+        made = train_columns(select(columns, ~left), host(), 1)
         for network in out:
             given = select(columns, np.array([n == network for n in columns["network"]]))
             found = made.predict(given)
@@ -82,7 +82,7 @@ def test_intervals_hold_for_networks_left_out(columns: Any) -> None:
 
 
 def test_a_measured_kernel_may_be_looked_up(columns: Any) -> None:
-    made = train_columns(columns, host().key, 1, checked=False)
+    made = train_columns(columns, host(), 1, checked=False)
     found = made.predict(columns)
     assert found.looked_up.all()
     assert found.kernels_ns == pytest.approx(columns["latency_ns"])

@@ -20,7 +20,8 @@ _SOURCE = Path(clew.__file__).parent
 # and torch's own tables say.
 _SMALL = {
     "_clean", "_computes", "_installed", "_model", "_physical_bytes", "_signature",
-    "_target_machine", "_texts", "instructions_of", "primitives", "rules",
+    "_target_machine", "_texts", "_x86_kind", "_x86_register", "instructions_of", "primitives",
+    "registers_in", "rules", "x86",
 }  # fmt: skip
 
 

@@ -352,7 +352,9 @@ def predictor(**changes: Any) -> dict[str, bytes]:
     """Returns the files in a predictor of one tree; `changes` are to what its JSON says, or to its
     arrays.
     """
-    from clew.predict.features import BASIS_COUNT, feature_count  # noqa: PLC0415
+    from clew.machine.rates import DEFAULT_RATES  # noqa: PLC0415
+    from clew.predict.analytic import Analytic  # noqa: PLC0415
+    from clew.predict.features import feature_count  # noqa: PLC0415
     from clew.version import VERSION  # noqa: PLC0415
 
     errors = dict.fromkeys(("kernel", "total", "within_10", "within_10_of_time"), 0.1)
@@ -360,7 +362,7 @@ def predictor(**changes: Any) -> dict[str, bytes]:
     one: dict[str, Any] = {
         "target": host().key, "threads": 1, "networks": 9, "rows": 99, "rules": [], "ops": [],
         "errors": {**errors, "kernel_by_rule": {}}, "overhead": 100.0, "measured": {},
-        "linear": {"common": [1.0] * BASIS_COUNT, "by_rule": {}},
+        "analytic": Analytic(DEFAULT_RATES, 32768, 524288).to_record(),
     }  # fmt: skip
     features = feature_count([], [])
     arrays: dict[str, Any] = {
@@ -373,7 +375,7 @@ def predictor(**changes: Any) -> dict[str, bytes]:
     }  # fmt: skip
     arrays |= {n: v for n, v in changes.items() if n in arrays}
     one |= {n: v for n, v in changes.items() if n in one}
-    head = {"format": 2, "clew": VERSION, "predictors": [one]}
+    head = {"format": 3, "clew": VERSION, "predictors": [one]}
     made = {f"0/{n}.npy": npy_bytes(a) for n, a in arrays.items()}
     return {**made, "predictors.json": json.dumps(head).encode()}
 
@@ -404,8 +406,12 @@ WRONG: Final[dict[str, dict[str, Any]]] = {
     },
     "nan_scale": {"constants": np.array([0.0, np.nan])},
     "no_scale": {"constants": np.array([0.0, 0.0])},
-    "few_quantities": {"linear": {"common": [1.0], "by_rule": {}}},
-    "nan_quantities": {"linear": {"common": [float("nan")], "by_rule": {}}},
+    "no_rates": {"analytic": {"l1_bytes": 32768, "l2_bytes": 524288}},
+    "negative_rates": {
+        "analytic": {"rates": {"ghz": -1.0}, "l1_bytes": 32768, "l2_bytes": 524288}
+    },
+    "tiny_rates": {"analytic": {"rates": {"ghz": 1e-308}, "l1_bytes": 32768, "l2_bytes": 524288}},
+    "no_caches": {"analytic": {"rates": {}, "l1_bytes": 0, "l2_bytes": float("inf")}},
     "a_feature_that_there_is_not": {"feature": np.array([100_000, -1, -1], np.int32)},
     "a_circle": {"left": np.array([0, 0, 0])},
     "roots_outside": {"roots": np.array([7])},

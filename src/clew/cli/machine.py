@@ -10,11 +10,13 @@ from rich.text import Text
 from clew.cli import options as opt
 from clew.cli.output import emit_json, progress, stdout
 from clew.machine.costs import figures
-from clew.machine.kept import costs_file, forget, is_kept, keep
+from clew.machine.kept import costs_file, forget, is_kept, keep, keep_rates
+from clew.machine.rates import rate_figures
 from clew.support.errors import InputError
 from clew.support.tables import table
 
 if TYPE_CHECKING:
+    from clew.machine.rates import Rates
     from clew.machine.target import Target
 
 _HERE = "cpu"
@@ -32,11 +34,11 @@ def machine(
 ) -> None:
     """Measure the costs of work on this machine, once, and show them next to the defaults.
 
-    Measuring takes two seconds, on one thread of a machine that should be idle. All later
+    Measuring takes four seconds, on one thread of a machine that should be idle. All later
     compilations for this machine use the measured costs.
     """
     # `--help` must not import the compiler.
-    from clew.machine.measure import measured_costs  # noqa: PLC0415
+    from clew.machine.measure import measured_costs, measured_rates  # noqa: PLC0415
     from clew.machine.target import describe_host, host, target_of  # noqa: PLC0415
 
     here = target == _HERE
@@ -52,6 +54,7 @@ def machine(
     elif here and (again or not is_kept(identity)):
         with progress("measuring") as say:
             keep(identity, measured_costs(say))
+            keep_rates(identity, measured_rates(say))
     host.cache_clear()  # it may hold the costs from before they were measured
     shown = target_of(target)
     kept = here and is_kept(identity)
@@ -59,6 +62,12 @@ def machine(
         emit_json(_record(shown, kept))
     else:
         _show(shown, kept)
+
+
+def _rates(target: Target) -> tuple[Rates, bool]:
+    from clew.machine.target import rates_of  # noqa: PLC0415 - it imports LLVM
+
+    return rates_of(target)
 
 
 def _record(target: Target, kept: bool) -> dict[str, Any]:
@@ -69,6 +78,7 @@ def _record(target: Target, kept: bool) -> dict[str, Any]:
         "dot_products": [[u.data, u.weight, u.lanes] for u in target.dot_units],
         "tiles": [[u.data, u.weight, u.rows, u.columns, u.depth] for u in target.tile_units],
         "defaults": {f.name: f.default for f in figures()},
+        "rates": _rates(target)[0].to_record(),
     }
 
 
@@ -105,6 +115,14 @@ def _show(target: Target, kept: bool) -> None:
         value = f"{getattr(target.costs, figure.name):g}"
         source = "measured" if kept and figure.probed else "default"
         row = (figure.name, f"{figure.default:g}", value, figure.unit, source, figure.meaning)
+        made.add_row(*map(Text, row))
+    out.print(made)
+    rates, measured = _rates(target)
+    made = table("rate", *numbers, "unit", "source", "meaning", right=numbers)
+    for rate in rate_figures():
+        value = f"{getattr(rates, rate.name):.3g}"
+        source = "measured" if measured and rate.probed else "description"
+        row = (rate.name, f"{rate.default:.3g}", value, rate.unit, source, rate.meaning)
         made.add_row(*map(Text, row))
     out.print(made)
     if kept:

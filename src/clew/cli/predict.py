@@ -1,4 +1,4 @@
-"""`clew predict`: predicts the time of a model from a table of measured kernels, without a run."""
+"""`clew predict`: predicts the time of a model without a run, better with a table of kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clew.support.files import read_bytes
 from clew.support.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from clew.predict import Forecast, KernelForecast, Predictor
 
@@ -70,12 +70,10 @@ def predict(
     if model is None:
         raise typer.BadParameter("give a model, or --train", param_hint="MODEL")
     refuse_saved(model, "the prediction runs the passes again")
-    if (measured is None) == (predictor is None):
+    if measured is not None and predictor is not None:
         raise InputError(
             "I187",
-            "neither a table nor a predictor is given"
-            if measured is None
-            else "both a table and a predictor are given",
+            "both a table and a predictor are given",
             hint="give --table TABLE.parquet (from clew dataset) or --predictor PREDICTOR.clewp",
         )
     from clew.compiling.loading import loaded  # noqa: PLC0415 - it imports the compiler
@@ -85,12 +83,14 @@ def predict(
     options = how.options
     count = thread_count(options.threads)
     with progress(f"reading {model}") as say:
+        known: list[Predictor] = []
         if predictor is not None:
             known = load_predictors(predictor)
-        else:
-            assert measured is not None
+        elif measured is not None:
             say(f"training on {measured}")
             known = [_learned(measured, str(options.target), count)]
+        else:
+            _measure_once(str(options.target), say)
         say(f"running passes and schedules of {model}")
         module, rest = loaded(model, options)
         found = forecast(module, known, lookup=lookup, **rest.changed(threads=count))
@@ -100,6 +100,17 @@ def predict(
         emit_json({"model": str(model), **found.to_json()})
     else:
         _show(found, kernels, layers)
+
+
+def _measure_once(target: str, say: Callable[[str], None]) -> None:
+    """Measures the rates of this machine's cores, unless they are stored."""
+    from clew.machine.kept import keep_rates, kept_rates  # noqa: PLC0415
+    from clew.machine.measure import measured_rates  # noqa: PLC0415
+    from clew.machine.target import HERE, describe_host  # noqa: PLC0415
+
+    identity = describe_host().identity
+    if target == HERE and kept_rates(identity) is None:
+        keep_rates(identity, measured_rates(lambda what: say(f"measuring this machine: {what}")))
 
 
 def _learned(path: Path, target: str, threads: int) -> Predictor:

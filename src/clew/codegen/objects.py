@@ -89,6 +89,12 @@ def _configure_here() -> bool:
     return True
 
 
+def assembly_of(text: str, target: CodeTarget) -> str:
+    """Returns the assembly of a module, compiled in this process; see `worker.emit_assembly`."""
+    _configure_here()
+    return worker_module.emit_assembly(text, target.triple, target.cpu, target.features)
+
+
 def toolchain(pipeline: str = "quick") -> str:
     """Returns all that determines an object's bytes besides module and target; for cache keys."""
     version = ".".join(map(str, llvm.llvm_version_info))

@@ -16,7 +16,7 @@ import signal
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import llvmlite.binding as llvm
 
@@ -119,7 +119,23 @@ def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str =
     Errors: RuntimeError with LLVM's message if the module is invalid. A CPU name that LLVM does not
     know ends the process.
     """
+    return cast(bytes, _emit(text, triple, cpu, features, pipeline, objects=True))
+
+
+def emit_assembly(text: str, triple: str, cpu: str, features: str, pipeline: str = "quick") -> str:
+    """Returns the assembly of a module, with LLVM's comments on blocks and loops. It has the
+    instructions of the object file.
+
+    Errors: those of `emit_object`.
+    """
+    return cast(str, _emit(text, triple, cpu, features, pipeline, objects=False))
+
+
+def _emit(
+    text: str, triple: str, cpu: str, features: str, pipeline: str, *, objects: bool
+) -> bytes | str:
     machine = _target_machine(triple, cpu, features)
+    machine.set_asm_verbosity(True)
     module, *others = map(llvm.parse_assembly, text.split(NEXT_MODULE))
     try:
         for each in (module, *others):
@@ -130,8 +146,10 @@ def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str =
         module.verify()
         _optimize(module, machine, pipeline)
         _reduce_strength(pipeline != "quick")
-        data: bytes = machine.emit_object(module)
-        return data
+        made: bytes | str = (
+            machine.emit_object(module) if objects else machine.emit_assembly(module)
+        )
+        return made
     finally:
         module.close()
 

@@ -1,7 +1,7 @@
 """Costs measured by `clew machine`, stored in a file for later processes.
 
-The file is `machine.json` in the cache folder. It has one table per machine, since several machines
-may share the folder.
+The file is `machine.json` in the cache folder. It has two tables per machine, its costs and the
+rates of its cores, since several machines may share the folder.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from clew.machine.costs import DEFAULTS, Costs
+from clew.machine.rates import Rates
 from clew.support.errors import ClewError, ClewWarning, InputError, warn
 from clew.support.files import read_json_file, reason_of
 from clew.support.folders import make_private
 from clew.support.settings import settings
 from clew.support.writing import write_text
+
+_RATES: Final = "rates of "
 
 
 def costs_file() -> Path:
@@ -46,12 +49,37 @@ def kept_costs(identity: str) -> Costs:
         return DEFAULTS
 
 
+def kept_rates(identity: str) -> Rates | None:
+    """Returns the stored rates of a machine; None if there are none.
+
+    A damaged file causes a warning (I292) and gives none.
+    """
+    table = _tables().get(_RATES + identity)
+    if table is None:
+        return None
+    try:
+        if not isinstance(table, Mapping):
+            raise InputError("I290", "the table is not an object")
+        return Rates.of_record(table)
+    except InputError as error:
+        _damaged(error)
+        return None
+
+
 def keep(identity: str, costs: Costs) -> Path:
     """Stores the costs of a machine; returns the file.
 
     Errors: I291 if the file cannot be written.
     """
     return _write({**_tables(), identity: costs.to_record()})
+
+
+def keep_rates(identity: str, rates: Rates) -> Path:
+    """Stores the rates of a machine's cores; returns the file.
+
+    Errors: I291 if the file cannot be written.
+    """
+    return _write({**_tables(), _RATES + identity: rates.to_record()})
 
 
 def forget(identity: str) -> bool:
@@ -62,7 +90,8 @@ def forget(identity: str) -> bool:
     tables = _tables()
     if identity not in tables:
         return False
-    _write({name: table for name, table in tables.items() if name != identity})
+    gone = (identity, _RATES + identity)
+    _write({name: table for name, table in tables.items() if name not in gone})
     return True
 
 

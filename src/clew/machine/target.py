@@ -14,7 +14,8 @@ import llvmlite.binding as llvm
 from clew.ir.types import bits
 from clew.machine.costs import DEFAULTS, Costs
 from clew.machine.instructions import DOTS, TILE_PRODUCTS, Instructions, instructions_of
-from clew.machine.kept import kept_costs
+from clew.machine.kept import kept_costs, kept_rates
+from clew.machine.rates import Rates, described_rates
 from clew.machine.units import TILE_ROWS, CacheLevel, DotUnit, TileUnit, VectorUnit, tile_depth
 from clew.support import markup
 from clew.support.dataclass import dataclass
@@ -185,6 +186,16 @@ def host() -> Target:
     """Returns this machine, with the costs measured by `clew machine`, if any."""
     described = describe_host()
     return replace(described, costs=kept_costs(described.identity))
+
+
+def rates_of(target: Target) -> tuple[Rates, bool]:
+    """Returns the rates of a target's cores, and whether they were measured: those of this machine
+    by `clew machine`, all others from the description.
+    """
+    kept = kept_rates(target.identity) if target.name == HERE else None
+    if kept is not None:
+        return kept, True
+    return described_rates(target.vector_bits, target.costs), False
 
 
 def describe_host() -> Target:

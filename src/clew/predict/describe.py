@@ -18,7 +18,9 @@ from clew.ir.dims import typical
 from clew.ir.expr import Call, Function
 from clew.ir.types import TupleType
 from clew.machine.target import Target
+from clew.predict.analytic import core_cycles
 from clew.predict.footprints import LINE_BYTES
+from clew.predict.frequencies import frequencies
 from clew.predict.instructions import CLASSES, PARTS, Work, work_of_text
 from clew.predict.program import AGED, KINDS, Surroundings, surroundings
 from clew.runtime.grid import is_shared, phases, split
@@ -107,7 +109,9 @@ def kernel_facts(source: KernelSource) -> Row:
     sizes = [a.get("bytes", 0) for a in (*arguments, *produced)] + list(code.workspace_bytes)
     text = source.emitted.llvm
     caches = [int(size) for size in cache_sizes(source.target)]
-    work = work_of_text(text, code.entries, sizes, caches, source.target)
+    found = frequencies(text, code.entries)
+    work = work_of_text(text, code.entries, sizes, caches, source.target, found)
+    core = core_cycles(text, found, source.target)
     ops = [c.op_name for c in operator_calls(function)]
     least = work_of(outputs, lambda size: size if isinstance(size, int) else 0)
     return {
@@ -128,6 +132,7 @@ def kernel_facts(source: KernelSource) -> Row:
         "workspace_bytes": sum(code.workspace_bytes),
         "scratch_bytes": code.scratch_bytes,
         "text_lines": text.count("\n"),
+        "core_cycles": work.cycles["all"] if core is None else core,
         **_work(work),
     }
 

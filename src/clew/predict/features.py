@@ -1,9 +1,5 @@
-"""The features of a kernel for a predictor: physical quantities first, then all other facts.
-
-The *basis* consists of quantities that take proportional time: cycles by part of the core,
-instructions by class, cache lines by level and run, bytes by distance and age, phases and chunks to
-start. The first estimate is a linear model of the basis without negative coefficients. The model
-learns the ratio to it.
+"""The features of a kernel from which a predictor learns the ratio to the analytic estimate: sizes,
+and the shares that cycles, cache lines and bytes have in the estimate.
 """
 
 from __future__ import annotations
@@ -14,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.predict.analytic import USED
 from clew.predict.footprints import LINE_BYTES, RUNS
 from clew.predict.instructions import CLASSES, PARTS
 from clew.predict.program import AGED, AGES, DISTANCES, KINDS
@@ -27,19 +24,16 @@ _PLACES: Final = {kind: [f"{kind}_bytes_{n}" for n in _CLASSES] for kind in KIND
 _AGED: Final = {kind: [f"{kind}_aged_{n}" for n in range(len(AGES) + 1)] for kind in AGED}
 _LINES: Final = [[f"lines_{c}_{run}" for run in range(len(RUNS) + 1)] for c in range(CACHES)]
 _COUNTS: Final = tuple(f"count_{name}" for name in CLASSES)
-_WORK: Final = ("cycles", *(f"{name}_cycles" for name in PARTS if name != "all"))
-# Quantities with proportional time that threads divide.
-_DIVIDED: Final = (*_WORK, "iterations", "inner_iterations", *_COUNTS)
+_WORK: Final = ("cycles", "core_cycles", *(f"{name}_cycles" for name in PARTS if name != "all"))
 # Distances from which on bytes are summed: what is farther takes at least as long.
 _FROM: Final = (0, 2, 4, 6, 7, 8, 9, 11, 12, 13, 14)
-_STARTS: Final = ("phases", "chunks")
 _SIZES: Final = (
     "flops", "product_flops", "bytes", "argument_bytes", "result_bytes", "workspace_bytes",
     "scratch_bytes", "text_lines", "loop_depth", "phases", "grid", "chunks", "shared", "span",
     "constant_read_bytes", "written_bytes", "program_constant_bytes", "program_arena_bytes",
     "program_bytes", "program_kernels", "position", "cycles", "iterations", "inner_iterations",
 )  # fmt: skip
-# Compared with the first estimate.
+# Compared with the analytic estimate.
 _RATIOS: Final = (
     *_WORK, "iterations", "inner_iterations", "bytes", "scratch_bytes", "workspace_bytes",
     "written_bytes", "constant_read_bytes",
@@ -51,7 +45,7 @@ _LINE_NS: Final = 5.0  # roughly
 NUMBERS: Final = tuple(
     dict.fromkeys(
         (
-            *_SIZES, *_RATIOS, *_DIVIDED, "threads",
+            *USED, *_SIZES, *_RATIOS, *_WORK, *_COUNTS,
             *chain(*_PLACES.values(), *_AGED.values(), *_LINES),
         )
     )
@@ -67,32 +61,6 @@ def _from(columns: Columns, names: Sequence[str]) -> list[Array]:
     """Returns sums of columns: from each one on to the last."""
     found = np.cumsum([_column(columns, name) for name in reversed(names)], axis=0)
     return list(found[::-1])
-
-
-def _quantities(columns: Columns) -> list[Array]:
-    span = _column(columns, "span")
-    parts = [_column(columns, name) * span for name in _DIVIDED]
-    for runs in _LINES:  # shorter runs take at least as long
-        parts += [lines * span for lines in _from(columns, runs[::-1])]
-    for names in _PLACES.values():
-        sums = _from(columns, names)
-        parts += [sums[n] for n in _FROM]
-    for names in _AGED.values():
-        parts += _from(columns, names)[1:]
-    parts += [_column(columns, name) for name in _STARTS]
-    parts.append(np.ones(len(span)))
-    return parts
-
-
-BASIS_COUNT: Final = (
-    len(_DIVIDED)
-    + sum(map(len, _LINES))
-    + len(_FROM) * len(_PLACES)
-    + sum(len(names) - 1 for names in _AGED.values())
-    + len(_STARTS)
-    + 1
-)
-"""The number of quantities in `basis`."""
 
 
 def facts(columns: Columns, base_ns: Array) -> Array:
@@ -139,11 +107,6 @@ FACT_COUNT: Final = (
 def feature_count(rules: Sequence[str], ops: Sequence[str]) -> int:
     """Returns the number of features with a vocabulary."""
     return FACT_COUNT + len(rules) + len(ops)
-
-
-def basis(columns: Columns) -> Array:
-    """Returns f64[rows, quantities]: quantities that take proportional time."""
-    return np.stack(_quantities(columns), axis=1)
 
 
 def first_rules(columns: Columns) -> list[str]:

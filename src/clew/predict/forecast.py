@@ -9,11 +9,12 @@ from typing import Any
 
 from clew.backends.compile_options import CompileOptions
 from clew.ir.module import Module
-from clew.machine.target import target_of
+from clew.machine.target import Target, target_of
 from clew.predict.describe import describe_uses
 from clew.predict.plan import plan
 from clew.predict.predictor import LEVEL, Predictor
 from clew.predict.table import columns_of
+from clew.predict.untrained import Untrained
 from clew.support.errors import Hint, InputError
 from clew.support.shown import Brief, Shown, counted
 
@@ -87,7 +88,7 @@ class Forecast(Shown):
 
 def forecast(
     module: Module,
-    predictors: Sequence[Predictor],
+    predictors: Sequence[Predictor] = (),
     *,
     threads: int,
     target: str = "cpu",
@@ -96,6 +97,7 @@ def forecast(
 ) -> Forecast:
     """Returns the predicted latency of a model, compiled with these options, without running it.
 
+    Without predictors, the times are those of the analytic model (`analytic.py`), for any target.
     `options` are those of `clew.compile`; regions on other backends are not included. With
     `lookup`, a kernel in the table gets its measured time.
 
@@ -103,25 +105,7 @@ def forecast(
     sizes; those of compiling.
     """
     machine = target_of(target)
-    fitting = [p for p in predictors if p.target == machine.key]
-    if not fitting:
-        raise InputError(
-            "I183",
-            f"the predictor is for another machine than {machine.cpu}",
-            hint="measure here: clew dataset -o TABLE.parquet",
-        )
-    chosen = next((p for p in fitting if p.threads == threads), None)
-    if chosen is None:
-        known = ", ".join(str(p.threads) for p in fitting)
-        raise InputError(
-            "I183",
-            f"the predictor is for {known} thread{'s' * (known != '1')}, not for {threads}",
-            hint=Hint(
-                f"predict with threads={fitting[0].threads}, or measure with {threads}: "
-                f"clew dataset --threads {threads}",
-                cli=f"--threads {fitting[0].threads}, or clew dataset --threads {threads}",
-            ),
-        )
+    chosen = _chosen(predictors, machine, threads) if predictors else Untrained(machine)
     how = CompileOptions.of({**options, "target": machine, "threads": threads})
     made = plan(module, **how)
     rows = describe_uses(made.uses, made.segments, threads)
@@ -155,8 +139,45 @@ def forecast(
         LEVEL,
         kernels,
         made.host_steps,
-        _notes(kernels, made.host_steps),
+        (*_basis(chosen), *_notes(kernels, made.host_steps)),
     )
+
+
+def _chosen(predictors: Sequence[Predictor], machine: Target, threads: int) -> Predictor:
+    """Returns the predictor for a target and thread count.
+
+    Errors: I183 if there is none.
+    """
+    fitting = [p for p in predictors if p.target == machine.key]
+    if not fitting:
+        raise InputError(
+            "I183",
+            f"the predictor is for another machine than {machine.cpu}",
+            hint="measure here: clew dataset -o TABLE.parquet",
+        )
+    chosen = next((p for p in fitting if p.threads == threads), None)
+    if chosen is None:
+        known = ", ".join(str(p.threads) for p in fitting)
+        raise InputError(
+            "I183",
+            f"the predictor is for {known} thread{'s' * (known != '1')}, not for {threads}",
+            hint=Hint(
+                f"predict with threads={fitting[0].threads}, or measure with {threads}: "
+                f"clew dataset --threads {threads}",
+                cli=f"--threads {fitting[0].threads}, or clew dataset --threads {threads}",
+            ),
+        )
+    return chosen
+
+
+def _basis(chosen: Predictor | Untrained) -> tuple[str, ...]:
+    """Returns a note on an estimate that is from a description only."""
+    if isinstance(chosen, Untrained) and not chosen.measured:
+        return (
+            f"the rates of {chosen.target.name} are from its description, not measured: "
+            "clew machine measures this machine",
+        )
+    return ()
 
 
 def _notes(kernels: Sequence[KernelForecast], left_out: Sequence[str]) -> tuple[str, ...]:

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from clew.codegen.artifact import EntryPoint
-from clew.ir.dims import typical
 from clew.machine.costs import Costs
 from clew.machine.target import Target
 from clew.predict.addresses import ELEMENT_BITS, Addresses
 from clew.predict.footprints import Footprint, Nest, footprint
-
-_IF_TAKEN: Final = 0.5
-_UNKNOWN_TRIPS: Final = 8.0
+from clew.predict.frequencies import Frequencies, frequencies
 
 CLASSES: Final = (
     "fma", "alu", "shuffle", "divide", "load", "broadcast", "store", "gather", "integer",
@@ -33,13 +30,13 @@ PARTS: Final = (
 )  # fmt: skip
 """The categories of cycles of a loop: parts of the core, and the longest of them."""
 
+_LEAST_SHARE: Final = 1e-3
+
 _LABEL: Final = re.compile(r"^([a-z]+)(\d+):$")
 _INSTRUCTION: Final = re.compile(
     r"^  (?:(?P<name>%[a-z]\d+) = )?(?:call [^@]*@(?P<callee>[\w.]+)\(|(?P<op>[a-z]+) ?)"
 )
-_PHI: Final = re.compile(r"phi i64 \[ (\S+), %\w+ \]")
-_BACK: Final = re.compile(r"br i1 (%\w+), label %(loop\d+), label %exit\d+")
-_COMPARE: Final = re.compile(r"(%\w+) = icmp \w+ i64 (%\w+), (\S+?)(?:,|$)")
+_PHI: Final = re.compile(r"phi i64 \[ (\S+), %\w+ \], \[ (%\w+),")
 _ADD: Final = re.compile(r"(%\w+) = add i64 (%\w+), (-?\d+)")
 _VECTOR: Final = re.compile(r"<(\d+) x (i1|i8|i16|i32|i64|half|bfloat|float|double|ptr)>")
 _ALU: Final = {"fadd", "fsub", "fmul", "fneg", "fcmp", "select", "and", "or", "xor", "shl", "lshr",
@@ -120,14 +117,15 @@ def work_of_text(
     argument_bytes: Sequence[int],
     caches: Sequence[int],
     target: Target,
+    found: Mapping[str, Frequencies] | None = None,
 ) -> Work:
-    """Returns the work of a kernel's LLVM text.
+    """Returns the work of a kernel's LLVM text. `found` are its `frequencies`, if known.
 
     `argument_bytes` are the sizes of the arguments' buffers; `caches` are the sizes of the caches
     to find lines from beyond of. Vector instructions count in registers of the target.
     """
-    by_symbol = {entry.symbol: entry for entry in entries}
-    roots, costs = list(_regions(text, by_symbol, target.vector_bits)), target.costs
+    known = frequencies(text, entries) if found is None else found
+    roots, costs = list(_regions(text, known, target.vector_bits)), target.costs
     counts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
     cycles: dict[str, float] = dict.fromkeys(PARTS, 0.0)
     iterations = innermost = 0.0
@@ -151,16 +149,16 @@ def _depth(region: Region) -> int:
 # ------------------------------------------------------------------------------------------ reading
 
 
-def _regions(text: str, entries: dict[str, EntryPoint], vector_bits: int) -> Iterator[Region]:
+def _regions(text: str, known: Mapping[str, Frequencies], vector_bits: int) -> Iterator[Region]:
     lines: list[str] = []
-    entry: EntryPoint | None = None
+    own: Frequencies | None = None
     for line in text.splitlines():
         if line.startswith("define "):
             symbol = line.split("@", 1)[1].split("(", 1)[0].strip('"')
-            entry, lines = entries.get(symbol), []
+            own, lines = known.get(symbol), []
         elif line == "}" and lines:
-            if entry is not None:
-                yield _Reader(lines, entry, vector_bits).read()
+            if own is not None:
+                yield _Reader(lines, own, vector_bits).read()
             lines = []
         else:
             lines.append(line.split(", !dbg", 1)[0])
@@ -169,50 +167,48 @@ def _regions(text: str, entries: dict[str, EntryPoint], vector_bits: int) -> Ite
 class _Reader:
     """Reads one function."""
 
-    def __init__(self, lines: list[str], entry: EntryPoint, vector_bits: int) -> None:
+    def __init__(self, lines: list[str], own: Frequencies, vector_bits: int) -> None:
         self.vector_bits = vector_bits
         self.lines = lines
-        self.entry = entry
-        self.bounds: dict[str, tuple[str, str]] = {}  # by loop: the comparison of its counter
-        self.adds: dict[str, tuple[str, int]] = {}
-        compares: dict[str, tuple[str, str]] = {}
-        for line in lines:
-            if found := _COMPARE.search(line):
-                compares[found[1]] = found[2], found[3]
-            elif found := _ADD.search(line):
-                self.adds[found[1]] = found[2], int(found[3])
-            elif found := _BACK.search(line):
-                self.bounds[found[2]] = compares.get(found[1], ("", ""))
-        self.cuts = iter([typical(count) for count, _ in entry.lines])
+        self.own = own
+        self.adds = {found[1]: int(found[3]) for line in lines if (found := _ADD.search(line))}
         self.addresses = Addresses()
 
     def read(self) -> Region:
         root = Region()
         stack: list[Region] = [root]
         closing: list[str] = []
+        entered: list[float] = [1.0]  # share of iterations of the innermost loop, by open label
         fresh = ""
         for line in self.lines:
             if label := _LABEL.match(line):
                 kind, number = label[1], label[2]
                 if kind == "loop":
-                    region = Region(nest=Nest(int(number)))
-                    stack[-1].inner.append((1.0, region))
+                    share = self.own.shares.get(f"loop{number}", 1.0) / entered[-1]
+                    region = Region(nest=Nest(int(number), share=share))
+                    stack[-1].inner.append((share, region))
+                    entered.append(1.0)
                     stack[-1].nest.inner.append(region.nest)
                     stack.append(region)
                     fresh = f"loop{number}"
                     closing.append(f"%{fresh},")
                 elif kind == "if":
-                    region = Region(nest=Nest(0, share=_IF_TAKEN))
-                    stack[-1].inner.append((_IF_TAKEN, region))
+                    inside = self.own.shares.get(f"if{number}", 1.0)
+                    share = inside / entered[-1]
+                    region = Region(nest=Nest(0, share=share))
+                    stack[-1].inner.append((share, region))
+                    entered.append(max(inside, _LEAST_SHARE))
                     stack[-1].nest.inner.append(region.nest)
                     stack.append(region)
                     closing.append("")
                 elif kind == "join" and closing and not closing[-1]:
                     stack.pop()
                     closing.pop()
+                    entered.pop()
                 continue
             if fresh and (phi := _PHI.search(line)):
-                trips, step = self._trips(fresh, phi[1])
+                trips = self.own.trips.get(int(fresh[4:]), 1.0)
+                step = self.adds.get(phi[2], 1)
                 stack[-1].trips = stack[-1].nest.trips = trips
                 name = line.split(" = ", 1)[0].strip()
                 self.addresses.counts(name, phi[1], stack[-1].nest.loop, step)
@@ -223,19 +219,8 @@ class _Reader:
             if closing and closing[-1] and line.startswith("  br i1") and closing[-1] in line:
                 stack.pop()
                 closing.pop()
+                entered.pop()
         return root
-
-    def _trips(self, loop: str, start: str) -> tuple[float, int]:
-        """Returns the trips of a loop, and the step of its counter."""
-        following, bound = self.bounds.get(loop, ("", ""))
-        step = self.adds.get(following, ("", 1))[1]
-        if bound == "%end":
-            return float(typical(self.entry.grid)), step
-        if start.lstrip("-").isdigit() and bound.lstrip("-").isdigit():
-            return max(1.0, (int(bound) - int(start)) / max(1, step)), step
-        if self.entry.lines and not start.lstrip("-").isdigit():
-            return float(next(self.cuts, 1)), step
-        return _UNKNOWN_TRIPS, step
 
     def _count(self, line: str, region: Region) -> None:
         found = _INSTRUCTION.match(line)

@@ -1,6 +1,6 @@
 """Trains on a table of measured kernels, and predicts the times of other kernels.
 
-A prediction is a linear first estimate (`linear.py`) times a ratio, whose logarithm is the mean of
+A prediction is the analytic estimate (`analytic.py`) times a ratio, whose logarithm is the mean of
 what boosted trees (`trees.py`) and a kernel ridge regression (`smooth.py`) predict. The error
 bounds come from cross-validation that leaves out whole networks. The bounds for a network's total
 come from the errors of whole networks' totals, since the errors of a network's kernels are
@@ -21,17 +21,16 @@ from typing import Any, Final
 import numpy as np
 
 from clew.machine.target import Target
+from clew.predict.analytic import Analytic
 from clew.predict.features import (
-    BASIS_COUNT,
     FACT_COUNT,
     NUMBERS,
-    basis,
     feature_count,
     features,
     first_rules,
     vocabulary,
 )
-from clew.predict.linear import Linear, fit_linear
+from clew.predict.predicted import Predicted
 from clew.predict.smooth import FIELDS as SMOOTH_FIELDS
 from clew.predict.smooth import Smooth, fit_smooth
 from clew.predict.table import columns_of_table, read_table
@@ -40,7 +39,7 @@ from clew.support.archives import Archive
 from clew.support.errors import Hint, InputError
 from clew.support.files import json_of, reason_of
 from clew.support.near import did_you_mean
-from clew.support.shown import Brief, Shown, counted
+from clew.support.shown import Shown, counted
 from clew.support.writing import npy_bytes, write_bytes
 from clew.version import VERSION
 
@@ -49,7 +48,7 @@ Columns = Mapping[str, Any]
 
 LEVEL: Final = 0.9
 """The probability that the true time lies in an interval."""
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _SEEDS, _TURNS, _LEAF_ROWS = 3, 250, 6
 _FOLDS: Final = 5
 _LEAST_ROWS: Final = 60
@@ -58,7 +57,7 @@ _SHORT_NS: Final = 2e7
 # A kernel of this time varies by about as much as longer ones err; shorter ones vary more.
 _VARYING_NS: Final = 3e3
 _LEAST_NS: Final = 100.0
-# Logarithm of the largest ratio to the first estimate that is learned.
+# Logarithm of the largest ratio to the analytic estimate that is learned.
 _MOST_RATIO: Final = 0.7
 _READ: Final = (
     *NUMBERS, "rules", "ops", "network", "family", "mode", "target", "key", "latency_ns", "steady",
@@ -85,33 +84,19 @@ class Errors:
     total_worst: float
 
 
-@dataclass(frozen=True, repr=False)
-class Predicted(Brief):
-    """Nanoseconds of each kernel with their intervals, and of the whole call."""
-
-    kernels_ns: Array
-    low_ns: Array
-    high_ns: Array
-    looked_up: Array
-    overhead_ns: float
-    total_ns: float
-    total_low_ns: float
-    total_high_ns: float
-
-
 @dataclass(frozen=True)
 class Model:
-    """The learned parts: the first estimate, and two predictions of the ratio to it."""
+    """The analytic estimate, and two learned predictions of the ratio to it."""
 
     rules: list[str]
     ops: list[str]
-    linear: Linear
+    analytic: Analytic
     forest: Forest
     smooth: Smooth
 
     def logs(self, columns: Columns) -> Array:
         """Returns the logarithm of each row's nanoseconds."""
-        base = self.linear.estimate(basis(columns), first_rules(columns))
+        base, _ = self.analytic.estimate(columns)
         made = features(columns, base, self.rules, self.ops)
         ratios = (self.forest.predict(made) + self.smooth.predict(made)) / 2
         logs: Array = np.log(base) + ratios
@@ -205,9 +190,7 @@ def train(
     there are too few.
     """
     columns = columns_of_table(read_table(path, _READ))
-    return train_columns(
-        _chosen(columns, path, target, threads, without), target.key, threads, checked
-    )
+    return train_columns(_chosen(columns, path, target, threads, without), target, threads, checked)
 
 
 def thread_counts(path: Path, target: Target) -> list[int]:
@@ -283,7 +266,9 @@ def select(columns: Columns, chosen: Array) -> Columns:
     }
 
 
-def train_columns(columns: Columns, target: str, threads: int, checked: bool = True) -> Predictor:
+def train_columns(
+    columns: Columns, target: Target, threads: int, checked: bool = True
+) -> Predictor:
     """Returns a predictor from columns of one target and thread count.
 
     Errors: I180; I185 for too few rows or networks.
@@ -297,13 +282,14 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
             hint=f"at least {_LEAST_ROWS} of {_LEAST_NETWORKS}: clew dataset --networks 40",
         )
     times = columns["latency_ns"]
-    model = _fit(columns, times, _SEEDS)
-    errors = _cross_validated(columns, times) if checked else _NO_ERRORS
+    analytic = Analytic.of(target)
+    model = _fit(columns, times, _SEEDS, analytic)
+    errors = _cross_validated(columns, times, analytic) if checked else _NO_ERRORS
     logs: dict[str, list[float]] = {}
     for key, time in zip(columns["key"], times, strict=True):
         logs.setdefault(key, []).append(float(np.log(time)))
     return Predictor(
-        target,
+        target.key,
         threads,
         len(networks),
         rows,
@@ -317,18 +303,17 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
 _NO_ERRORS: Final = Errors(0.0, {}, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _fit(columns: Columns, times: Array, seeds: int) -> Model:
-    first, (rules, ops) = first_rules(columns), vocabulary(columns)
-    linear = fit_linear(basis(columns), times, first)
-    base = linear.estimate(basis(columns), first)
+def _fit(columns: Columns, times: Array, seeds: int, analytic: Analytic) -> Model:
+    rules, ops = vocabulary(columns)
+    base, _ = analytic.estimate(columns)
     made = features(columns, base, rules, ops)
     ratios = np.clip(np.log(times / base), -_MOST_RATIO, _MOST_RATIO)
     weights = 1 / (1 + _VARYING_NS / np.maximum(times, _LEAST_NS))
     forest = fit_forest(made, ratios, seeds, _TURNS, weights, _LEAF_ROWS)
-    return Model(rules, ops, linear, forest, fit_smooth(made, FACT_COUNT, ratios, weights))
+    return Model(rules, ops, analytic, forest, fit_smooth(made, FACT_COUNT, ratios, weights))
 
 
-def _cross_validated(columns: Columns, times: Array) -> Errors:
+def _cross_validated(columns: Columns, times: Array, analytic: Analytic) -> Errors:
     """Returns the errors for networks that were left out, some at a time."""
     networks = np.array(columns["network"], object)
     names = list(dict.fromkeys(columns["network"]))
@@ -338,7 +323,7 @@ def _cross_validated(columns: Columns, times: Array) -> Errors:
     for fold in range(folds):
         out = {names[n] for n in order[fold::folds]}
         left = np.array([n in out for n in networks], bool)
-        model = _fit(select(columns, ~left), times[~left], 1)
+        model = _fit(select(columns, ~left), times[~left], 1, analytic)
         logs[left] = model.logs(select(columns, left))
     wrong = logs - np.log(times)
     totals = np.array(
@@ -411,10 +396,7 @@ def predictors_to_bytes(predictors: Sequence[Predictor]) -> bytes:
                     "errors": asdict(one.errors),
                     "overhead": one.overhead,
                     "measured": one.measured,
-                    "linear": {
-                        "common": one.model.linear.common.tolist(),
-                        "by_rule": {r: c.tolist() for r, c in one.model.linear.by_rule.items()},
-                    },
+                    "analytic": one.model.analytic.to_record(),
                 }
             )
             arrays = {**one.model.forest.arrays(), **one.model.smooth.arrays()}
@@ -460,25 +442,18 @@ def _read(archive: Archive, number: int, one: dict[str, Any]) -> Predictor:
     names = ("feature", "threshold", "left", "right", "value", "roots", "constants")
     forest = Forest.of_arrays({name: archive[f"{number}/{name}"] for name in names})
     smooth = Smooth.of_arrays({name: archive[f"{number}/{name}"] for name in SMOOTH_FIELDS})
-    by_rule = {str(r): _numbers(c) for r, c in one["linear"]["by_rule"].items()}
-    linear = Linear(_numbers(one["linear"]["common"]), by_rule)
     errors = dict(one["errors"])
     of_rules = {str(r): _number(e) for r, e in errors.pop("kernel_by_rule").items()}
     rules, ops = ([str(name) for name in one[key]] for key in ("rules", "ops"))
-    widths = {len(c) for c in (linear.common, *by_rule.values())}
     count = feature_count(rules, ops)
-    if (
-        widths != {BASIS_COUNT}
-        or forest.feature.max(initial=0) >= count
-        or len(smooth.mean) != count
-    ):
+    if forest.feature.max(initial=0) >= count or len(smooth.mean) != count:
         raise ValueError("it was trained on other features")
     return Predictor(
         str(one["target"]),
         int(one["threads"]),
         int(one["networks"]),
         int(one["rows"]),
-        Model(rules, ops, linear, forest, smooth),
+        Model(rules, ops, Analytic.of_record(one["analytic"]), forest, smooth),
         Errors(kernel_by_rule=of_rules, **{n: _number(e) for n, e in errors.items()}),
         _number(one["overhead"]),
         {str(k): _number(v) for k, v in one["measured"].items()},
@@ -490,8 +465,3 @@ def _number(value: Any) -> float:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
-
-
-def _numbers(values: Any) -> Array:
-    """Returns f64[n] of finite numbers. Errors: ValueError."""
-    return np.array([_number(value) for value in values], np.float64)

@@ -65,6 +65,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     # Its work.
     **{f"count_{name}": ("double", f"{name}: {_COUNT}") for name in CLASSES},
     "cycles": ("double", "cycles of one core with all operands in its first-level cache"),
+    "core_cycles": ("double", "the same from its assembly, with ports, latencies and the window"),
     **{
         f"{name}_cycles": ("double", f"cycles of one core for its {what}")
         for name, what in zip(PARTS[1:], _PARTS, strict=True)

@@ -8,6 +8,7 @@ before they are overwritten.
 from __future__ import annotations
 
 import ctypes
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
@@ -26,6 +27,7 @@ _ARRAYS: Final[dict[Pattern, tuple[int, int]]] = {
     "triad": (2, 1),
 }
 _UNROLL = 4
+_LINE_BYTES = 64
 _AHEAD = 256  # elements from a load to its prefetch: hardware prefetchers start late
 _BYTES_A_RUN = 64 << 20  # a few milliseconds
 # The last-level cache may be shared with many cores, so its size does not limit one program's part.
@@ -77,6 +79,19 @@ class Bandwidth:
             jobs.append(partial(self._loops[pattern], *pointers, elements, passes))
         seconds_together(warming)
         return threads * array_bytes * count * passes / seconds_together(jobs) / 1e9
+
+    def line_ns(self, working_set_bytes: int) -> float:
+        """Returns the nanoseconds of this thread's time for each cache line that it reads of
+        `working_set_bytes`, again and again. Time of other programs on its core does not count.
+        """
+        step = _UNROLL * self._lanes
+        elements = max(step, working_set_bytes // 4 // step * step)
+        passes = max(1, _BYTES_A_RUN // (8 * elements))
+        start = self._room(4 * elements)
+        self._loops["read"](start, start, start, elements, 1)
+        began = time.thread_time_ns()
+        self._loops["read"](start, start, start, elements, passes)
+        return (time.thread_time_ns() - began) * _LINE_BYTES / (4 * elements * passes)
 
     def reading(self, size_bytes: int, threads: int, repeats: int = 3) -> float:
         """Returns the GB/s at which `threads` cores read `size_bytes` again and again, the best of

@@ -1,0 +1,150 @@
+"""What a core does in a cycle: the throughput and latency of each class of instructions, and the
+cycles that cache lines take from each level.
+
+Only predictions read this table, so measuring it changes no kernel. `clew machine` measures the
+figures that have a probe; the others, and those of other targets, have the defaults below. These
+were measured on a core with 256-bit vectors (AMD Zen 3), whose groups of ports are like those of
+other x86 cores with two units for multiply-adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field, fields, replace
+from functools import cache
+from typing import Any, Final
+
+from clew.machine.costs import Costs
+from clew.support.dataclass import dataclass
+from clew.support.errors import InputError
+
+
+def _rate(default: float, unit: str, meaning: str, *, probed: bool = False) -> Any:
+    return field(default=default, metadata={"unit": unit, "meaning": meaning, "probed": probed})
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of one core. Vectors are full vector registers."""
+
+    ghz: float = _rate(3.4, "GHz", "clock rate of a busy core", probed=True)
+
+    # --- The front end, and how far a core works ahead.
+    issue: float = _rate(6.0, "instructions/cycle", "instructions issued")
+    window: float = _rate(256.0, "instructions", "begun before the oldest one has ended")
+    vector_window: float = _rate(130.0, "vectors", "results that wait for older instructions")
+
+    # --- Throughput by class, and of classes that share ports.
+    fma: float = _rate(2.0, "vectors/cycle", "multiply-adds and multiplications", probed=True)
+    add: float = _rate(2.0, "vectors/cycle", "additions and comparisons of floats", probed=True)
+    logic: float = _rate(4.0, "vectors/cycle", "logic and sums of integers", probed=True)
+    shuffle: float = _rate(2.0, "vectors/cycle", "permutations", probed=True)
+    convert: float = _rate(2.0, "vectors/cycle", "conversions to floats", probed=True)
+    divide: float = _rate(0.2, "vectors/cycle", "divisions and square roots", probed=True)
+    vectors: float = _rate(4.0, "vectors/cycle", "all of these together")
+    fma_add: float = _rate(4.0, "vectors/cycle", "multiply-adds and additions together")
+    fma_shuffle: float = _rate(3.0, "vectors/cycle", "multiply-adds and permutations together")
+    add_shuffle: float = _rate(3.0, "vectors/cycle", "additions and permutations together")
+    transfer: float = _rate(1.0, "values/cycle", "between vector and other registers")
+    scalar: float = _rate(4.0, "instructions/cycle", "arithmetic of integers")
+    multiply: float = _rate(1.0, "instructions/cycle", "multiplications of integers")
+    branch: float = _rate(1.0, "branches/cycle", "branches")
+    loads: float = _rate(2.0, "vectors/cycle", "loads from the first-level cache", probed=True)
+    stores: float = _rate(1.0, "vectors/cycle", "stores to the first-level cache", probed=True)
+    scalar_loads: float = _rate(3.0, "values/cycle", "loads of single values")
+    accesses: float = _rate(3.0, "values/cycle", "loads and stores together")
+    masked_store: float = _rate(0.08, "vectors/cycle", "stores under a mask in a register")
+    gather: float = _rate(0.05, "vectors/cycle", "vectors gathered element by element")
+    reached: float = _rate(0.95, "share", "of these rates that loops reach, as ports are uneven")
+
+    # --- Latency.
+    fma_latency: float = _rate(4.0, "cycles", "of a multiply-add", probed=True)
+    add_latency: float = _rate(3.0, "cycles", "of an addition", probed=True)
+    compare_latency: float = _rate(1.0, "cycles", "of a minimum or maximum", probed=True)
+    logic_latency: float = _rate(1.0, "cycles", "of logic", probed=True)
+    shuffle_latency: float = _rate(1.5, "cycles", "of a permutation", probed=True)
+    convert_latency: float = _rate(3.0, "cycles", "of a conversion", probed=True)
+    divide_latency: float = _rate(11.0, "cycles", "of a division", probed=True)
+    load_latency: float = _rate(7.0, "cycles", "of a load of a vector")
+    forward_latency: float = _rate(8.0, "cycles", "from a store to a load of the same place")
+    loop_end: float = _rate(10.0, "cycles", "of the end of a loop of many iterations")
+    guard: float = _rate(1.3, "cycles", "of a guard that only some iterations pass")
+
+    # --- Memory.
+    l2_line: float = _rate(2.0, "cycles", "a cache line from the second level", probed=True)
+    l3_line: float = _rate(3.4, "cycles", "a cache line from the third level", probed=True)
+    memory_line: float = _rate(12.0, "cycles", "a cache line from memory", probed=True)
+    start: float = _rate(150.0, "cycles", "the start of a phase")
+    cold_code: float = _rate(2.3, "cycles", "an instruction of a kernel's code, not yet in a cache")
+
+    def to_record(self) -> dict[str, float]:
+        """Returns the figures by name, for JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Rates:
+        """Returns the rates written by `to_record`; missing figures have their defaults.
+
+        Errors: I290 for an unknown figure, or one that is not a positive number.
+        """
+        known = {f.name for f in fields(cls)}
+        for name, value in record.items():
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if name not in known or not number or not math.isfinite(value) or value <= 0:
+                raise InputError(
+                    "I290",
+                    f"{name} = {value!r} is not a rate of a machine",
+                    hint="rates are positive numbers; clew machine lists them",
+                )
+        return cls(**{name: float(value) for name, value in record.items()})
+
+
+DEFAULT_RATES: Final = Rates()
+"""The rates of a machine that has not been measured."""
+
+_WIDE_BITS: Final = 512
+
+
+def described_rates(vector_bits: int, costs: Costs) -> Rates:
+    """Returns the rates of a machine by its description: its vectors, and the costs known of it.
+
+    Cores with 512-bit vectors execute two such instructions in a cycle, of any class, and one
+    permutation. A core with one unit for multiply-adds has half of the ports.
+    """
+    found = {
+        "ghz": costs.ghz,
+        "fma": costs.multiply_adds,
+        "fma_latency": costs.multiply_add_latency,
+        "divide": 1 / costs.division,
+        "loads": costs.loads,
+        "issue": costs.issue,
+    }
+    if vector_bits >= _WIDE_BITS:
+        pair = max(2.0, costs.multiply_adds)
+        found |= dict.fromkeys(("add", "logic", "vectors", "fma_add", "fma_shuffle"), pair)
+        found |= {"add_shuffle": pair, "shuffle": 1.0, "convert": 1.0, "add_latency": 4.0}
+        found |= {"compare_latency": 4.0, "convert_latency": 4.0, "masked_store": 1.0}
+    if costs.multiply_adds <= 1.0:
+        found |= {"add": 1.0, "logic": 2.0, "vectors": 2.0, "fma_add": 2.0, "fma_shuffle": 2.0}
+    return replace(DEFAULT_RATES, **found)
+
+
+@dataclass(frozen=True)
+class RateFigure:
+    """One rate: its meaning, and whether `clew machine` measures it."""
+
+    name: str
+    default: float
+    unit: str
+    meaning: str
+    probed: bool
+
+
+@cache
+def rate_figures() -> tuple[RateFigure, ...]:
+    """Returns all figures of `Rates`, in order."""
+    return tuple(
+        RateFigure(f.name, f.default, **f.metadata)  # type: ignore[arg-type]
+        for f in fields(Rates)
+    )
