@@ -7,9 +7,8 @@ a winner, and its interval, come from further rounds (`tuning/whole.py`).
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,7 +16,6 @@ import numpy as np
 
 from clew.advice.candidate import Array
 from clew.build.result import Build
-from clew.machine.probes.quiet import quiet
 from clew.runtime.program import RunSegment
 from clew.tuning.sequential import Comparison, Demand, Verdict
 from clew.tuning.whole import Turn, Whole, compared
@@ -25,6 +23,9 @@ from clew.tuning.workbench import Timed, whole_turn
 
 _ROUNDS: Final = 24
 _SCREENED: Final = 0.5  # of the time
+_LEAST_ROUNDS: Final = 12  # as many as give an interval
+_LEAST_TURNS: Final = 12  # as many as decide about a large gain
+_PATIENCE: Final = 4.0  # times the seconds, for these turns on a busy machine
 _DEMAND: Final = Demand(margin=0.005)
 _MOST_CALLS: Final = 8
 _TURN_NS: Final = 12e6
@@ -64,9 +65,10 @@ class Runner(Protocol):
         new: tuple[Build, Sequence[Sequence[Array]]],
         calls: int,
         seconds: float,
+        threads: tuple[int, int] = (1, 1),
     ) -> Outcome:
-        """Returns how a build compares with an old one, each with the inputs of some calls. One
-        call of the new one does the work of `calls` calls. Takes about some seconds.
+        """Returns how a build compares with an old one, each with the inputs of some calls, on some
+        threads. One call of the new one does the work of `calls` calls. Takes about some seconds.
         """
         ...
 
@@ -76,7 +78,7 @@ class Race:
 
     def __init__(self, seed: int = 0) -> None:
         self._order = np.random.default_rng(seed)
-        self._old: tuple[Build, Turn] | None = None
+        self._old: tuple[Build, int, Turn] | None = None
 
     def race(
         self,
@@ -84,24 +86,32 @@ class Race:
         new: tuple[Build, Sequence[Sequence[Array]]],
         calls: int,
         seconds: float,
+        threads: tuple[int, int] = (1, 1),
     ) -> Outcome:
         """Returns how a build compares with an old one."""
-        if self._old is None or self._old[0] is not old[0]:
-            self._old = (old[0], turn_of(*old))
-        turns = self._old[1], per_call(turn_of(*new), calls)
+        if max(threads) > 1:  # both by one clock
+            threads = max(threads), max(threads)
+        if self._old is None or self._old[0] is not old[0] or self._old[1] != threads[0]:
+            self._old = (old[0], threads[0], turn_of(*old, threads[0]))
+        turns = self._old[2], per_call(turn_of(*new, threads[1]), calls)
+        began = time.perf_counter()
         comparison = self._screened(turns, seconds * _SCREENED)
+        a_turn_s = (time.perf_counter() - began) / comparison.turns
         verdict = comparison.verdict or "undecided"
         median = float(np.median(comparison.old_ns))
         if verdict != "won":
             return Outcome(verdict, median, comparison.ratio, rounds=comparison.turns)
-        return confirmed(compared(*turns, _ROUNDS, seconds * (1 - _SCREENED)), comparison)
+        within_s = max(seconds * (1 - _SCREENED), _LEAST_ROUNDS * a_turn_s)
+        return confirmed(compared(*turns, _ROUNDS, within_s), comparison)
 
     def _screened(self, turns: tuple[Turn, Turn], seconds: float) -> Comparison:
         """Returns the turns of a sequential test."""
         found = Comparison(_DEMAND)
         began = time.perf_counter()
         while found.verdict is None:
-            if found.turns and time.perf_counter() - began > seconds:
+            passed = time.perf_counter() - began
+            limit = seconds if found.turns >= _LEAST_TURNS else _PATIENCE * seconds
+            if found.turns and passed > limit:
                 break
             times = [0.0, 0.0]
             for side in self._order.permutation(2):
@@ -129,38 +139,38 @@ def per_call(turn: Turn, calls: int) -> Turn:
     return turn if calls == 1 else shared
 
 
-def turn_of(build: Build, values: Sequence[Sequence[Array]]) -> Turn:
+def turn_of(build: Build, values: Sequence[Sequence[Array]], threads: int) -> Turn:
     """Returns the function that runs a build once and returns the times of its kernels. If other
-    code than kernels runs between them, its time is not known apart, and a call is timed whole.
+    code than kernels runs between them, its time is not known apart, and a call is timed whole. So
+    is one on a single thread, by the processor time of that thread, which other programs disturb
+    less.
     """
+    if threads == 1:
+        return _whole_calls(build, values, time.thread_time_ns)
     instructions = build.program.instructions
     if build.uses and all(isinstance(i, RunSegment) for i in instructions):
         return whole_turn(Timed(build, values), values)
-    return _whole_calls(build, values)
+    return _whole_calls(build, values, time.perf_counter_ns)
 
 
-def _whole_calls(build: Build, values: Sequence[Sequence[Array]]) -> Turn:
+def _whole_calls(
+    build: Build, values: Sequence[Sequence[Array]], clock: Callable[[], int]
+) -> Turn:
     """Returns a turn of some calls, each timed from outside."""
-    watcher = quiet()
-    took = min(_timed(build, each) for each in values for _ in range(2))
+
+    def timed(inputs: Sequence[Array]) -> float:
+        began = clock()
+        build.program(inputs)
+        return float(clock() - began)
+
+    took = max(1.0, min(timed(each) for each in values for _ in range(2)))
     calls = int(np.clip(_TURN_NS / took, 1, _MOST_CALLS))
 
     def turn(waits: bool) -> tuple[Array, Array]:
-        _timed(build, values[0])
-        rows: list[float] = []
-        clean: list[float] = []
-        for number in range(calls):
-            began = watcher.begin() if waits else watcher.is_so()
-            ns = _timed(build, values[number % len(values)])
-            rows.append(ns)
-            clean.append(ns if watcher.is_so() and began else math.nan)
-        left = [ns for ns in clean if not math.isnan(ns)]
-        return np.array([np.median(rows)]), np.array([np.median(left) if left else math.nan])
+        if took < _TURN_NS:  # the other program has emptied the caches
+            timed(values[0])
+        rows = [timed(values[number % len(values)]) for number in range(calls)]
+        median = np.array([np.median(rows)])
+        return median, median
 
     return turn
-
-
-def _timed(build: Build, values: Sequence[Array]) -> float:
-    began = time.perf_counter_ns()
-    build.program(values)
-    return float(time.perf_counter_ns() - began)

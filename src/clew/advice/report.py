@@ -181,11 +181,18 @@ class Advice(Shown):
         tried = [a for a in self.others if a.effect.state != "not tried"]
         if tried:
             found += ["", f"tried without a gain ({len(tried)})"]
-            found += [f"   {a.candidate.what}: {a.effect.reason}" for a in tried[:_TRIED_SHOWN]]
+            found += [f"   {a.candidate.what}: {_why_not(a.effect)}" for a in tried[:_TRIED_SHOWN]]
         left = len(self.others) - len(tried)
         if left:
             found += ["", f"{counted(left, 'candidate')} not tried: give more --minutes"]
         return found
+
+
+def _why_not(effect: Effect) -> str:
+    if effect.gain is None:
+        return effect.reason
+    change = 100 * effect.gain
+    return f"{effect.reason} ({abs(change):.1f} % {'less' if change >= 0 else 'more'} time)"
 
 
 def applied(subject: Subject, chosen: Sequence[Candidate]) -> Applied:

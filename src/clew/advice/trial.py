@@ -17,6 +17,7 @@ from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
 from clew.bisection.numbers import error_of, whole_tolerance
 from clew.build.result import Build
+from clew.runtime.threads import thread_count
 from clew.support.collection import rare_collections
 from clew.support.errors import ClewError
 
@@ -97,8 +98,9 @@ class Bench:
         if problem:
             return Effect("differs", problem, error=error)
         with rare_collections():
+            threads = subject.threads, thread_count(options.threads)
             outcome = self._runner.race(
-                (self._base, subject.samples), (build, values), calls, seconds
+                (self._base, subject.samples), (build, values), calls, seconds, threads
             )
         return _judged(outcome, error, memory_of(build))
 

@@ -1,5 +1,21 @@
 """clew's advice rules, one per file; importing them registers them, in this order."""
 
-from clew.advice.rules import activations, late_selection
+from clew.advice.rules import (
+    activations,
+    early_pointwise,
+    late_selection,
+    linear_chain,
+    low_rank,
+    parallel_branches,
+    repeated_channels,
+)
 
-__all__ = ["activations", "late_selection"]
+__all__ = [
+    "activations",
+    "early_pointwise",
+    "late_selection",
+    "linear_chain",
+    "low_rank",
+    "parallel_branches",
+    "repeated_channels",
+]

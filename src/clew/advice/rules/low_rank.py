@@ -1,0 +1,114 @@
+"""Weights of low rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+import numpy as np
+
+from clew.advice.candidate import Array, Candidate, Change
+from clew.advice.graphs import constant, like, op, op_of, replacing, shape_of
+from clew.advice.rule import AdviceRule, register_advice
+from clew.advice.subject import Subject, layers_of
+from clew.ir.expr import Call, Expr
+
+_LEAST_SIZE: Final = 16  # of both sides of a weight
+_WORTH: Final = 0.7  # of the products, that may remain
+_TOLERANCE: Final = 1e-5  # relative to the largest singular value
+_MOST_ELEMENTS: Final = 1 << 24
+_MORE: Final = 4  # columns of the sketch beyond the largest useful rank
+
+
+@register_advice
+class LowRank(AdviceRule):
+    """A weight of rank r, as low-rank training or pruning leaves it, is a product of two matrices:
+    the layer becomes one of r channels and one that widens them.
+    """
+
+    name: ClassVar[str] = "low-rank"
+    title: ClassVar[str] = "weights that are products of two smaller matrices"
+
+    def find(self, subject: Subject) -> Iterator[Candidate]:
+        """Yields a candidate for each layer whose weight has a low rank."""
+        for call in subject.calls:
+            weight = _weight(subject, call)
+            if weight is None:
+                continue
+            rank = _rank(weight)
+            if not rank:
+                continue
+            outputs, inputs = weight.shape
+            before, after = outputs * inputs, rank * (outputs + inputs)
+            yield Candidate(
+                self.name,
+                f"split a layer of {inputs} inputs and {outputs} outputs into two of rank {rank}",
+                f"its weight has rank {rank}: {before:,} products become {after:,}",
+                "replace the layer by two in the model's source, or let --apply do it",
+                layers_of([call]),
+                "graph",
+                "rounding",
+                Change(
+                    replacing(self.name, call, [call.args[0]], _split(subject, call, weight, rank))
+                ),
+            )
+
+
+def _weight(subject: Subject, call: Call) -> Array | None:
+    """Returns the weight of a layer as f32[outputs, inputs], if it has one."""
+    name = op_of(call)
+    if name not in ("nn.dense", "nn.conv2d") or dtype_is_not_f32(call):
+        return None
+    weight = subject.value(call.args[1]) if subject.is_fixed(call.args[1]) else None
+    if weight is None or shape_of(call) is None or op_of(call.args[1]) == "dequantize":
+        return None
+    if name == "nn.dense":
+        layout = call.attrs.weight_layout
+        if layout not in ("NK", "KN") or weight.ndim != 2 or call.attrs.rows:
+            return None
+        return weight if layout == "NK" else weight.T
+    plain = call.attrs.weight_layout == "OIHW" and call.attrs.data_layout == "NCHW"
+    if not plain or call.attrs.groups != 1 or call.attrs.live:
+        return None
+    return weight.reshape(weight.shape[0], -1)
+
+
+def dtype_is_not_f32(call: Call) -> bool:
+    """Whether a call computes on other values than f32."""
+    return any(getattr(n.type, "dtype", "") != "f32" for n in (call, *call.args))
+
+
+def _rank(weight: Array) -> int:
+    """Returns the rank of a weight if it is low enough to save work, else 0. A sketch, the weight
+    times a few random vectors, has the weight's rank as long as that is less than their number.
+    """
+    outputs, inputs = weight.shape
+    most = int(_WORTH * outputs * inputs / (outputs + inputs))
+    if min(outputs, inputs) < _LEAST_SIZE or weight.size > _MOST_ELEMENTS or most < 1:
+        return 0
+    count = min(most + _MORE, inputs)
+    random = np.random.default_rng(0).standard_normal((inputs, count)).astype(np.float32)
+    values = np.linalg.svd(weight @ random, compute_uv=False)
+    if not values[0] > 0:
+        return 0
+    rank = int((values > _TOLERANCE * values[0]).sum())
+    return rank if 0 < rank <= most else 0
+
+
+def _split(subject: Subject, call: Call, weight: Array, rank: int):  # type: ignore[no-untyped-def]
+    def build(x: Expr) -> Expr:
+        left, values, right = np.linalg.svd(weight.astype(np.float64), full_matrices=False)
+        root = np.sqrt(values[:rank])
+        first, second = root[:, None] * right[:rank], left[:, :rank] * root
+        if op_of(call) == "nn.dense":
+            return op("nn.dense", op("nn.dense", x, constant(first)), constant(second))
+        _, channels, height, width = subject_shape(call)
+        inner = like(call, x, constant(first.reshape(rank, channels, height, width)), channels=0)
+        return op("nn.conv2d", inner, constant(second.reshape(-1, rank, 1, 1)))
+
+    return build
+
+
+def subject_shape(call: Call) -> tuple[int, ...]:
+    """Returns the shape of a layer's weight."""
+    return call.args[1].tensor.concrete
