@@ -36,14 +36,16 @@ class Change:
 
     `edits` adds to a plan over the nodes of the module that the rule has read, so the edits of
     several candidates combine. `module` changes the module after these edits; it finds inputs and
-    outputs by name. `options` are options of `clew.compile`. `inputs` maps the inputs of a call by
-    name to those of the changed model, `outputs` the changed model's outputs to the original's
+    outputs by name. `options` are options of `clew.compile`. `given`
+    changes the inputs of both models in a comparison, for changes that hold for some inputs only;
+    `inputs` maps the inputs of a call by name to those of the changed model, `outputs` the changed model's outputs to the original's
     (those that are left). One call of the changed model does the work of `calls` calls.
     """
 
     edits: Callable[[Plan], None] | None = None
     module: Callable[[Module], Module] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    given: Callable[[Arrays], Arrays] | None = None
     inputs: Callable[[Arrays], Arrays] | None = None
     outputs: Callable[[Arrays], Arrays] | None = None
     calls: int = 1
@@ -56,7 +58,8 @@ class Candidate:
     `what` says in one sentence what to change, `why` what it saves, `how` where the author of the
     model changes it (the exporter's option, the line of source). `layers` are the layers that it
     changes. `share` is the part of their measured time that the rule expects to save; without it,
-    the gain is predicted by the work of the changed graph.
+    the gain is predicted by the work of the changed graph. A candidate with `capacity` makes
+    layers that much wider (0.25 is a quarter): it is advice if it takes no more time.
     """
 
     rule: str
@@ -68,6 +71,7 @@ class Candidate:
     licence: Licence
     change: Change
     share: float | None = None
+    capacity: float = 0.0
 
     @property
     def key(self) -> str:

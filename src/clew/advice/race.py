@@ -66,9 +66,12 @@ class Runner(Protocol):
         calls: int,
         seconds: float,
         threads: tuple[int, int] = (1, 1),
+        *,
+        to_win: bool = True,
     ) -> Outcome:
         """Returns how a build compares with an old one, each with the inputs of some calls, on some
         threads. One call of the new one does the work of `calls` calls. Takes about some seconds.
+        Without `to_win`, the interval is measured whatever it shows.
         """
         ...
 
@@ -87,6 +90,8 @@ class Race:
         calls: int,
         seconds: float,
         threads: tuple[int, int] = (1, 1),
+        *,
+        to_win: bool = True,
     ) -> Outcome:
         """Returns how a build compares with an old one."""
         if max(threads) > 1:  # both by one clock
@@ -99,7 +104,7 @@ class Race:
         a_turn_s = (time.perf_counter() - began) / comparison.turns
         verdict = comparison.verdict or "undecided"
         median = float(np.median(comparison.old_ns))
-        if verdict != "won":
+        if verdict != "won" and to_win:
             return Outcome(verdict, median, comparison.ratio, rounds=comparison.turns)
         within_s = max(seconds * (1 - _SCREENED), _LEAST_ROUNDS * a_turn_s)
         return confirmed(compared(*turns, _ROUNDS, within_s), comparison)
