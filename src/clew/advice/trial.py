@@ -19,6 +19,7 @@ from clew.runtime.threads import thread_count
 from clew.support.collection import rare_collections
 from clew.support.errors import ClewError
 
+_MOST_MOVED: Final = 0.1  # of an output's largest value, by an approximation
 _FREE: Final = 0.02  # of a call, that wider layers may take
 
 State = Literal["advice", "no gain", "differs", "failed", "not tried"]
@@ -160,6 +161,8 @@ class Bench:
         due = whole_tolerance(self._subject.module)
         if all(c.licence in COMPARED for c in candidates) and worst > due:
             return worst, f"output {name_of_worst} differs by {worst:.2g}, allowed {due:.2g}"
+        if worst > _MOST_MOVED:
+            return worst, f"output {name_of_worst} moves by {worst:.2g} of its largest value"
         return worst, ""
 
     def _expected(self, given: Sequence[Sequence[Array]], number: int) -> Mapping[str, Any]:

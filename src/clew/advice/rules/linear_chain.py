@@ -35,7 +35,9 @@ class LinearChain(AdviceRule):
             if first is None or any(len(subject.readers(n)) != 1 for n in dict.fromkeys(between)):
                 continue
             merged = first.then(second, shift)
-            if merged is None:
+            before = first.weight.size + second.weight.size
+            after = second.outputs * first.inputs * max(first.taps, second.taps)
+            if merged is None or after >= before:
                 continue
             yield Candidate(
                 self.name,
@@ -47,6 +49,7 @@ class LinearChain(AdviceRule):
                 "graph",
                 "rounding",
                 Change(replacing(self.name, call, [inner.args[0]], merged)),
+                share=1.0 - after / before,
             )
 
 
@@ -66,6 +69,11 @@ class Linear:
     def inputs(self) -> int:
         """Its number of input channels."""
         return int(self.weight.shape[1])
+
+    @property
+    def taps(self) -> int:
+        """The number of pixels that it reads for one."""
+        return int(self.weight[0, 0].size)
 
     @property
     def is_dense(self) -> bool:
@@ -115,20 +123,20 @@ class Linear:
             return None
         if not self.is_dense and not self.is_pointwise and second.call.attrs.strides != (1, 1):
             return None
-        first_weight, second_weight = (w.astype(np.float64) for w in (self.weight, second.weight))
-        if self.is_dense:
-            weight = second_weight @ first_weight
-        elif second.is_pointwise:
-            weight = np.einsum("om,mihw->oihw", second_weight[:, :, 0, 0], first_weight)
-        else:
-            weight = np.einsum("omhw,mi->oihw", second_weight, first_weight[:, :, 0, 0])
-        added = None
-        if shift is not None:
-            summed = second_weight.reshape(*second_weight.shape[:2], -1).sum(axis=2)
-            added = summed @ shift.astype(np.float64)
         kept = self.call if second.is_pointwise else second.call
 
         def build(x: Expr) -> Expr:
+            if self.is_dense:
+                weight = second.weight @ self.weight
+            elif second.is_pointwise:
+                weight = np.tensordot(second.weight[:, :, 0, 0], self.weight, 1)
+            else:
+                joined = np.tensordot(second.weight, self.weight[:, :, 0, 0], ((1,), (0,)))
+                weight = np.moveaxis(joined, -1, 1)
+            added = None
+            if shift is not None:
+                summed = second.weight.reshape(*second.weight.shape[:2], -1).sum(axis=2)
+                added = summed.astype(np.float64) @ shift.astype(np.float64)
             if self.is_dense:
                 made = op("nn.dense", x, constant(weight))
                 return made if added is None else op("add", made, constant(added))
