@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
+from clew.advice.applied import Applied
 from clew.advice.candidate import Candidate, changed
 from clew.advice.ceiling import ceiling_of
 from clew.advice.estimate import Estimate
 from clew.advice.race import Runner
-from clew.advice.report import Advice, Advised
+from clew.advice.report import Advice, Advised, applied
 from clew.advice.rule import AdviceRule, all_rules
 from clew.advice.subject import Subject
 from clew.advice.trial import Bench, Effect
@@ -35,7 +36,7 @@ Say = Callable[[str], None]
 @coded_exhaustion
 def advise(
     model: Module | frontends.ModelSource,
-    samples: Iterable[Any] = (),
+    samples: Any = None,
     *,
     minutes: float = 1.0,
     rules: Sequence[str] | None = None,
@@ -45,10 +46,10 @@ def advise(
     """Returns changes of a model that make it faster on this machine, each built and measured
     (docs/advise.md).
 
-    `samples` are inputs of calls, as `clew.compile(model)` takes them; without any, they are drawn
-    at random, and advice that depends on values of inputs is left out. Candidates are tried in the
-    order of their predicted gain, for about `minutes`; Ctrl-C ends the search with what it has.
-    `rules` are names of the rules to ask (default: all, `clew.advice.all_rules()`). `options` are
+    `samples` are inputs of calls, in the forms of `clew.quantize`'s calibration data; without any,
+    they are drawn at random, and advice that depends on values of inputs is left out. Candidates
+    are tried in the order of their predicted gain, for about `minutes`; Ctrl-C ends the search with
+    what it has. `rules` are names of the rules to ask (default: all, `clew.advice.all_rules()`). `options` are
     those of `clew.compile` that the model is compiled with.
 
     Errors: I511 (`minutes`), I512 (free sizes without samples), I513 (`rules`), and those of
@@ -63,8 +64,31 @@ def advise(
     say("reading and compiling the model")
     module, how = loaded(model, how)
     name = Path(model).name if isinstance(model, (str, Path)) else "model"
-    subject = Subject(module, how.loaded, list(samples), name=name)
+    subject = Subject(module, how.loaded, samples, name=name)
     return Session(subject, chosen, say, began=began).advice(60.0 * minutes)
+
+
+def found_again(
+    model: Module | frontends.ModelSource,
+    keys: Sequence[str],
+    samples: Any = None,
+    **options: Any,
+) -> Applied:
+    """Returns a model with candidates of an earlier search, by their keys, without measuring them.
+
+    Errors: I514 for a candidate that is not found any more, and those of `advise`.
+    """
+    module, how = loaded(model, CompileOptions.of(options))
+    session = Session(Subject(module, how.loaded, samples), all_rules(), lambda text: None)
+    known = {candidate.key: candidate for candidate in session.candidates()}
+    for key in keys:
+        if key not in known:
+            raise InputError(
+                "I514",
+                "the model does not have this advice any more",
+                hint="ask for advice again, without --apply",
+            )
+    return applied(session.subject, [known[key] for key in keys])
 
 
 def chosen_rules(names: Sequence[str] | None) -> list[AdviceRule]:
@@ -99,7 +123,7 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
         began: float | None = None,
     ) -> None:
-        self._subject = subject
+        self.subject = subject
         self._rules = rules
         self._say = say
         self._clock = clock
@@ -118,7 +142,7 @@ class Session:
         tried: list[Advised] = []
         ranked: list[Ranked] = []
         self._say("profiling the model")
-        profile = self._subject.profile
+        profile = self.subject.profile
         try:
             ranked = self.ranked()
             for number, one in enumerate(ranked):
@@ -128,13 +152,15 @@ class Session:
                     f"{self._passed:.0f} of {seconds:.0f} s, candidate {number + 1} of "
                     f"{len(ranked)}: {one.candidate.what}"
                 )
-                tried.append(self._tried(one, self._bench.effect([one.candidate], self._time(seconds))))
+                tried.append(
+                    self._tried(one, self._bench.effect([one.candidate], self._time(seconds)))
+                )
         except KeyboardInterrupt:
             stopped = True
         left = ranked[len(tried) :]
         tried += [self._tried(one, Effect("not tried", "there was no time left")) for one in left]
         return Advice(
-            self._subject,
+            self.subject,
             tuple(sorted((a for a in tried if a.is_advice), key=lambda a: -(a.effect.gain or 0.0))),
             tuple(a for a in tried if not a.is_advice),
             ceiling_of(profile, self._bench.memory.weights_bytes),
@@ -151,7 +177,7 @@ class Session:
 
     def _tried(self, one: Ranked, effect: Effect) -> Advised:
         return Advised(
-            one.candidate, one.predicted, effect, self._subject.where(one.candidate.layers)
+            one.candidate, one.predicted, effect, self.subject.where(one.candidate.layers)
         )
 
     # --- candidates ---
@@ -161,7 +187,7 @@ class Session:
         found: dict[str, Candidate] = {}
         for rule in self._rules:
             try:
-                for one in rule.find(self._subject):
+                for one in rule.find(self.subject):
                     found.setdefault(one.key, one)
             except Exception as error:
                 if type(rule).__module__.startswith("clew."):
@@ -172,7 +198,7 @@ class Session:
     def ranked(self) -> list[Ranked]:
         """Returns the candidates worth trying, in descending order of their predicted gain."""
         self._say("looking for candidates")
-        before = self._estimate.of(self._subject.module)
+        before = self._estimate.of(self.subject.module)
         rows = [Ranked(c, self._predicted(c, before)) for c in self.candidates()]
         rows = [row for row in rows if row.predicted >= _LEAST_PREDICTED]
         return sorted(rows, key=lambda row: -row.predicted)
@@ -181,7 +207,7 @@ class Session:
         """Returns the predicted share of the time: what the rule expects of the measured time of
         the layers, or the work that the changed graph saves. 0 for a change that cannot be made.
         """
-        subject = self._subject
+        subject = self.subject
         if candidate.share is not None:
             layers = candidate.layers
             ns = subject.ns(layers) if layers else subject.call_ns

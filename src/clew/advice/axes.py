@@ -34,7 +34,7 @@ def operand_axes(call: Call, axis: int) -> Axes | None:
     rule = _RULES.get(call.op.name)
     if rule is not None:
         return rule(call, axis)
-    if call.op.kind([a.type for a in call.args], call.attrs) in _FUSED:  # type: ignore[arg-type]
+    if call.op.kind([a.tensor for a in call.args], call.attrs) in _FUSED:
         return _broadcast(call, axis)
     return None
 

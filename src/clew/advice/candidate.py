@@ -36,10 +36,10 @@ class Change:
 
     `edits` adds to a plan over the nodes of the module that the rule has read, so the edits of
     several candidates combine. `module` changes the module after these edits; it finds inputs and
-    outputs by name. `options` are options of `clew.compile`. `given`
-    changes the inputs of both models in a comparison, for changes that hold for some inputs only;
-    `inputs` maps the inputs of a call by name to those of the changed model, `outputs` the changed model's outputs to the original's
-    (those that are left). One call of the changed model does the work of `calls` calls.
+    outputs by name. `options` are options of `clew.compile`. `given` changes the inputs of both
+    models in a comparison, for changes that hold for some inputs only; `inputs` maps the inputs of
+    a call by name to those of the changed model, `outputs` the changed model's outputs to the
+    original's (those that are left). One call of the changed model does the work of `calls` calls.
     """
 
     edits: Callable[[Plan], None] | None = None

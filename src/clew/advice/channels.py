@@ -202,9 +202,7 @@ def _edit(
     plan.pieces[call.id] = Piece(Insertion(source(rule, call), build, call.span), call.args)
 
 
-def _constant(
-    subject: Subject, arg: Expr, axis: int, cut: Cut
-) -> Callable[[Expr], Constant]:
+def _constant(subject: Subject, arg: Expr, axis: int, cut: Cut) -> Callable[[Expr], Constant]:
     def build(_: Expr) -> Constant:
         value = subject.value(arg)
         assert value is not None

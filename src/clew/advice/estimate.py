@@ -19,6 +19,7 @@ from clew.ops.registry import Op
 from clew.ops.work import call_flops, counted
 from clew.te.analysis import Kind
 
+_FREE: Final = ("reshape", "identity")
 _FUSED: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -37,12 +38,10 @@ class Estimate:
         total = 0.0
         fixed: set[int] = set()
         for node in post_order([f for _, f in module], into_functions=True):
-            if isinstance(node, Constant) or (
-                node.children and all(c.id in fixed for c in node.children)
-            ):
-                if not isinstance(node, Function):
-                    fixed.add(node.id)
-                    continue
+            below = [c for c in node.children if not isinstance(c, Function)]
+            if isinstance(node, Constant) or (below and all(c.id in fixed for c in below)):
+                fixed.add(node.id)
+                continue
             if isinstance(node, Call):
                 total += self.call(node)
         return total
@@ -65,13 +64,17 @@ class Estimate:
                 for t in leaves(one.type)
                 if isinstance(t, TensorType)
             )
-        types = [a.type for a in call.args]
         assert isinstance(call.op, Op)
-        if call.op.name in ("reshape", "identity"):
+        if call.op.name in _FREE:
             return 0.0
-        if counted(flops_of, call) is not None and call.op.kind(types, call.attrs) in _FUSED:
+        if counted(flops_of, call) is not None and _is_fused(call):
             moved = 0
         return region_seconds(_number(flops), _number(moved), self._target) * 1e9
+
+
+def _is_fused(call: Call) -> bool:
+    assert isinstance(call.op, Op)
+    return call.op.kind([a.tensor for a in call.args], call.attrs) in _FUSED
 
 
 def _number(count: object) -> float:

@@ -1,4 +1,4 @@
-"""What rules do with graphs: read constants, build edits, and change a model's inputs and outputs."""
+"""What rules do with graphs: build edits, and change a model's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -112,9 +112,7 @@ def with_main(
     results = [became[f.id] for f in roots]
     attrs = {**main.attrs.plain, "outputs": kept}
     with building(main.span):
-        function = Function(
-            main.params if params is None else tuple(params), Tuple(results), attrs
-        )
+        function = Function(main.params if params is None else tuple(params), Tuple(results), attrs)
     return Module({**module.functions, "main": function})
 
 

@@ -158,9 +158,7 @@ def turn_of(build: Build, values: Sequence[Sequence[Array]], threads: int) -> Tu
     return _whole_calls(build, values, time.perf_counter_ns)
 
 
-def _whole_calls(
-    build: Build, values: Sequence[Sequence[Array]], clock: Callable[[], int]
-) -> Turn:
+def _whole_calls(build: Build, values: Sequence[Sequence[Array]], clock: Callable[[], int]) -> Turn:
     """Returns a turn of some calls, each timed from outside."""
 
     def timed(inputs: Sequence[Array]) -> float:

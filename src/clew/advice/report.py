@@ -69,7 +69,9 @@ class Advised:
     def lines(self, number: int) -> list[str]:
         """Returns the advice as text."""
         candidate, effect = self.candidate, self.effect
-        assert effect.gain is not None and effect.low is not None and effect.high is not None
+        assert effect.gain is not None
+        assert effect.low is not None
+        assert effect.high is not None
         old, new = (effect.old_ns or 0.0) / 1e6, (effect.new_ns or 0.0) / 1e6
         found = [
             f"{number}. {candidate.what}",

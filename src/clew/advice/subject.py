@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from clew.ir.visit import post_order, users
 from clew.machine.target import Target, target_of
 from clew.profile.modes import profile
 from clew.profile.report import Profile
+from clew.quantization.feeds import feeds_of
 from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
 from clew.support.lazy import cached_property
@@ -25,6 +27,7 @@ from clew.trace.places import PLACES, CodePlace
 
 _MOST_EVALUATED: Final = 1 << 24  # elements of a constant that rules compute
 _PROFILED_S: Final = 1.0
+_MOST_SAMPLES: Final = 8  # of the caller's
 SAMPLES: Final = 3
 """Sets of inputs that are drawn if the caller gives none."""
 
@@ -34,14 +37,14 @@ class Subject:
 
     `module` is the model as imported, with its sources, and `options` those that it is compiled
     with. `samples` are inputs of calls in the order of the model's inputs, at least one; `given`
-    says whether they are the caller's.
+    says whether they are the caller's (in the forms of `clew.quantize`'s calibration data).
     """
 
     def __init__(
         self,
         module: Module,
         options: CompileOptions,
-        samples: Sequence[Any] = (),
+        samples: Any = None,
         *,
         name: str = "model",
     ) -> None:
@@ -49,11 +52,15 @@ class Subject:
         self.options = options
         self.name = name
         self.compiled: CompiledModel = compile(module, **options.values())
-        self.given = bool(samples)
-        self.samples: list[list[Array]] = [
-            self.compiled.checked(self.compiled.drawn(self.compiled.named_inputs(one)))
-            for one in samples
-        ] or [self.compiled.checked(self._drawn(seed)) for seed in range(SAMPLES)]
+        self.given = samples is not None
+        self.samples: list[list[Array]] = (
+            [self.compiled.checked(self._drawn(seed)) for seed in range(SAMPLES)]
+            if samples is None
+            else [
+                self.compiled.checked((), named)
+                for named in itertools.islice(feeds_of(self.compiled, samples), _MOST_SAMPLES)
+            ]
+        )
 
     def _drawn(self, seed: int) -> list[Any]:
         """Errors: I512 for free sizes, which decide what a call costs."""
@@ -148,9 +155,7 @@ class Subject:
     @cached_property
     def profile(self) -> Profile:
         """Where the time of calls with the first sample goes, by kernel and layer."""
-        return profile(
-            self.compiled, self.samples[0], seconds=_PROFILED_S, warmup=2, sample=False
-        )
+        return profile(self.compiled, self.samples[0], seconds=_PROFILED_S, warmup=2, sample=False)
 
     @property
     def call_ns(self) -> float:

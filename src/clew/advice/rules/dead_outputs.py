@@ -42,7 +42,11 @@ class DeadOutputs(AdviceRule):
         def module(module: Module) -> Module:
             return without_outputs(module, gone)
 
-        what = f"the output {gone[0]!r}" if len(gone) == 1 else f"all outputs but {next(iter(fields))!r}"
+        what = (
+            f"the output {gone[0]!r}"
+            if len(gone) == 1
+            else f"all outputs but {next(iter(fields))!r}"
+        )
         return Candidate(
             self.name,
             f"drop {what}, if nothing reads it",

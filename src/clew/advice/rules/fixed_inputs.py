@@ -8,11 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from clew.advice.candidate import Array, Arrays, Candidate, Change
-from clew.advice.graphs import op_of, shape_of, with_fixed_input
+from clew.advice.channels import PRODUCTS
+from clew.advice.graphs import dtype_of, op_of, shape_of, with_fixed_input
 from clew.advice.rule import AdviceRule, register_advice
 from clew.advice.subject import Subject, layers_of
 from clew.ir.expr import Call, Expr, Var
 from clew.ir.module import Module
+from clew.ir.types import is_float
 
 _SAVED = 0.1  # of the layers that read it
 _CONVERTING = (
@@ -39,11 +41,13 @@ class FixedInputs(AdviceRule):
         for number, param in enumerate(subject.module.main.params):
             values = [sample[number] for sample in subject.samples]
             readers = _nodes_behind(subject, param)
-            if not readers or shape_of(param) is None and not subject.given:
+            if not readers or (shape_of(param) is None and not subject.given):
                 continue
             if subject.given and len(values) > 1:
                 if all(np.array_equal(values[0], other) for other in values[1:]):
-                    yield self._candidate(subject, param, values[0], readers, "equal in all samples")
+                    yield self._candidate(
+                        subject, param, values[0], readers, "equal in all samples"
+                    )
             elif not subject.given and _is_mask(subject, param):
                 ones = np.ones_like(values[0])
                 yield self._candidate(subject, param, ones, readers, "a mask; of ones, it hides "
@@ -93,10 +97,14 @@ def _nodes_behind(subject: Subject, param: Var) -> list[Expr]:
 
 
 def _is_mask(subject: Subject, param: Var) -> bool:
-    """Whether an input of integers or truth values decides what a softmax reads."""
-    if getattr(param.type, "dtype", "") not in ("bool", "i32", "i64", "f32", "f16"):
+    """Whether an input decides what a softmax reads: it is smaller than what that reads, is not
+    itself added to it, and no product reads it.
+    """
+    behind = [n for n in _nodes_behind(subject, param) if isinstance(n, Call)]
+    if any(op_of(n) in PRODUCTS for n in behind):
         return False
-    behind = _nodes_behind(subject, param)
-    if any(op_of(n) in ("nn.dense", "nn.matmul", "nn.conv2d") for n in behind):
+    readers = subject.readers(param)
+    if is_float(dtype_of(param)) and any(op_of(n) in ("add", "nn.softmax") for n in readers):
         return False
-    return any(op_of(n) in ("nn.softmax", "nn.attention") for n in behind)
+    sizes = [n.args[0].tensor.size for n in behind if op_of(n) == "nn.softmax"]
+    return any(isinstance(s, int) and param.tensor.size < s for s in sizes)

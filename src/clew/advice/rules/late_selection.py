@@ -29,7 +29,9 @@ class LateSelection(AdviceRule):
     """
 
     name: ClassVar[str] = "late-selection"
-    title: ClassVar[str] = "products whose results are mostly thrown away by a later slice or gather"
+    title: ClassVar[str] = (
+        "products whose results are mostly thrown away by a later slice or gather"
+    )
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields a candidate for each selection that can stand before a product."""
@@ -204,4 +206,3 @@ def _resized(call: Call, args: Sequence[Expr]) -> Expr:
             if found is not None and found[0] == place:
                 after[axis] = size
     return get_op("reshape")(args[0], shape=tuple(after))
-

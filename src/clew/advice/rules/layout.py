@@ -102,9 +102,7 @@ class Layout(AdviceRule):
                 assert isinstance(given, Call)
                 return with_main(module, {given.id: given.args[0]})
 
-            def outputs(
-                outputs: Arrays, name: str = name, axes: Sequence[int] = axes
-            ) -> Arrays:
+            def outputs(outputs: Arrays, name: str = name, axes: Sequence[int] = axes) -> Arrays:
                 return {**outputs, name: np.transpose(outputs[name], axes)}
 
             yield Candidate(
@@ -120,7 +118,10 @@ class Layout(AdviceRule):
             )
 
     def _region(self, region: _Region) -> Candidate:
-        transposes = [*region.entries.values(), *(e for e in region.exits if op_of(e) == "transpose")]
+        transposes = [
+            *region.entries.values(),
+            *(e for e in region.exits if op_of(e) == "transpose"),
+        ]
         count = region.removed
         return Candidate(
             self.name,
@@ -232,8 +233,7 @@ class _Region:
             return True
         if op_of(call) in _BY_AXES:
             return bool(call.attrs.keepdims)
-        types = [a.type for a in call.args]
-        return call.op.kind(types, call.attrs) in _FUSED  # type: ignore[arg-type]
+        return call.op.kind([a.tensor for a in call.args], call.attrs) in _FUSED
 
     def builder(self, exit_: Call) -> Callable[..., Expr]:
         """Returns the function that computes an exit from the values before the transposes."""

@@ -32,7 +32,11 @@ class LinearChain(AdviceRule):
             inner, shift = _without_bias(subject, call.args[0])
             first = Linear.of(subject, inner) if isinstance(inner, Call) else None
             between = (inner, call.args[0])
-            if first is None or any(len(subject.readers(n)) != 1 for n in dict.fromkeys(between)):
+            if (
+                first is None
+                or not isinstance(inner, Call)
+                or any(len(subject.readers(n)) != 1 for n in dict.fromkeys(between))
+            ):
                 continue
             merged = first.then(second, shift)
             before = first.weight.size + second.weight.size

@@ -196,7 +196,7 @@ def _placed(
         own, padding = branch.layer.weight.astype(np.float64), attrs.padding
     y, x = top - padding[0], left - padding[1]
     height, width = own.shape[2:]
-    fits = 0 <= y and 0 <= x and y + height <= kernel[0] and x + width <= kernel[1]
+    fits = y >= 0 and x >= 0 and y + height <= kernel[0] and x + width <= kernel[1]
     ends = bottom - padding[2] == kernel[0] - y - height and (
         right - padding[3] == kernel[1] - x - width
     )

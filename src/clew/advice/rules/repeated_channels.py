@@ -8,11 +8,10 @@ from typing import ClassVar, Final
 import numpy as np
 
 from clew.advice.candidate import Array, Candidate, Change
-from clew.advice.channels import Group, groups_of, recut
+from clew.advice.channels import PRODUCTS, Group, groups_of, recut
 from clew.advice.rule import AdviceRule, register_advice
 from clew.advice.subject import Subject, layers_of
-from clew.ops.registry import get_op
-
+from clew.ir.expr import Call
 
 
 @register_advice
@@ -74,7 +73,8 @@ def _classes(subject: Subject, group: Group) -> tuple[Array, Array]:
         assert value is not None
         rows = _rows(value, axis)
         columns.append(rows)
-        zero &= ~rows.any(axis=1)
+        if not _scales(group, call):
+            zero &= ~rows.any(axis=1)
     if not all(_keeps_zero(node) for node, _ in group.values.values()):
         zero[:] = False
     keys = [b"".join(np.ascontiguousarray(c[n]).tobytes() for c in columns) for n in range(count)]
@@ -91,6 +91,12 @@ def _classes(subject: Subject, group: Group) -> tuple[Array, Array]:
     return np.array(kept, int), target
 
 
+def _scales(group: Group, call: Call) -> bool:
+    """Whether a constant only scales channels that are computed before: what is 0 stays 0."""
+    multiplies = call.op_name in (*PRODUCTS, "multiply")
+    return multiplies and any(a.id in group.values for a in call.args)
+
+
 def _rows(value: Array, axis: int) -> Array:
     """Returns values as a row for each element along an axis."""
     return np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)
@@ -98,8 +104,7 @@ def _rows(value: Array, axis: int) -> Array:
 
 def _keeps_zero(node: object) -> bool:
     """Whether an operator makes 0 of channels whose operands and constants are all 0."""
-    name = getattr(node, "op_name", "")
-    return name in _ZERO_TO_ZERO and get_op(name) is not None
+    return getattr(node, "op_name", "") in _ZERO_TO_ZERO
 
 
 # Operators that give 0 for operands of 0; others are not followed.

@@ -74,13 +74,15 @@ def _counted(groups: list[Group]) -> str:
 
 def _first(count: int) -> Cut:
     def cut(values: Array, axis: int) -> Array:
-        return np.take(values, np.arange(count), axis)
+        found: Array = np.take(values, np.arange(count), axis)
+        return found
 
     return cut
 
 
 def _padded(count: int) -> Cut:
     def cut(values: Array, axis: int) -> Array:
-        return np.take(values, np.arange(count) % values.shape[axis], axis)
+        found: Array = np.take(values, np.arange(count) % values.shape[axis], axis)
+        return found
 
     return cut
