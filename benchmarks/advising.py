@@ -58,6 +58,9 @@ _LEAST_COST = 0.01
 _OPTIONS = {"threads": 1}
 
 
+_ESTIMATE = Estimate(target_of("cpu"))
+
+
 @dataclass
 class Planted:
     """A fault: its kind, the layers it is in, and the rules that remove it."""
@@ -102,8 +105,17 @@ def fault(kind: str, *rules: str) -> Callable[[Fault], Fault]:
 
 
 def drawn(items: Sequence[Any], draw: random.Random) -> Any:
-    """Returns one of some items; None if there are none."""
-    return draw.choice(items) if items else None
+    """Returns one of some items, the more likely the more work it is; None if there are none."""
+    if not items:
+        return None
+    return draw.choices(items, [1e-9 + _work(item) for item in items])[0]
+
+
+def _work(item: Any) -> float:
+    if isinstance(item, Group):
+        return sum(_ESTIMATE.call(call) for call in item.products)
+    call = item.call if isinstance(item, Linear) else item
+    return _ESTIMATE.call(call) if isinstance(call, Call) else 1.0
 
 
 def named(kind: str, node: Expr) -> Source:
@@ -401,7 +413,6 @@ def _converted(
 
 def models(count: int, first: int = 0) -> Iterator[tuple[str, Module, random.Random]]:
     """Yields random models that take neither too long nor too short: one kind after the other."""
-    estimate = Estimate(target_of("cpu"))
     seeds = dict.fromkeys((small_convnet, transformer), first)
     made = 0
     while made < count:
@@ -411,7 +422,7 @@ def models(count: int, first: int = 0) -> Iterator[tuple[str, Module, random.Ran
                 seeds[make] += 1
                 kind, proto = make(seed)
                 module = frontends.load(proto)
-                if _SHORTEST_NS < estimate.of(module) < _LONGEST_NS:
+                if _SHORTEST_NS < _ESTIMATE.of(module) < _LONGEST_NS:
                     break
             made += 1
             if made <= count:
@@ -445,7 +456,7 @@ def evaluated(name: str, module: Module, draw: random.Random, minutes: float) ->
         race = Race().race(
             (after.compiled.build_for(after.samples[0]), after.samples),
             (before.compiled.build_for(before.samples[0]), before.samples),
-            1, 4.0, to_win=False,
+            1, 6.0, to_win=False,
         )  # fmt: skip
         planted.cost = race.gain
         sure = race.high is not None and race.high < 1.0

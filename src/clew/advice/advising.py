@@ -49,8 +49,8 @@ def advise(
     `samples` are inputs of calls, in the forms of `clew.quantize`'s calibration data; without any,
     they are drawn at random, and advice that depends on values of inputs is left out. Candidates
     are tried in the order of their predicted gain, for about `minutes`; Ctrl-C ends the search with
-    what it has. `rules` are names of the rules to ask (default: all, `clew.advice.all_rules()`). `options` are
-    those of `clew.compile` that the model is compiled with.
+    what it has. `rules` are names of the rules to ask (default: all, `clew.advice.all_rules()`).
+    `options` are those of `clew.compile` that the model is compiled with.
 
     Errors: I511 (`minutes`), I512 (free sizes without samples), I513 (`rules`), and those of
     loading and compiling.

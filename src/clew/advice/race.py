@@ -27,6 +27,7 @@ _LEAST_ROUNDS: Final = 12  # as many as give an interval
 _LEAST_TURNS: Final = 12  # as many as decide about a large gain
 _PATIENCE: Final = 4.0  # times the seconds, for these turns on a busy machine
 _DEMAND: Final = Demand(margin=0.005)
+_LEAST_CALLS: Final = 3
 _MOST_CALLS: Final = 8
 _TURN_NS: Final = 12e6
 
@@ -167,13 +168,13 @@ def _whole_calls(build: Build, values: Sequence[Sequence[Array]], clock: Callabl
         return float(clock() - began)
 
     took = max(1.0, min(timed(each) for each in values for _ in range(2)))
-    calls = int(np.clip(_TURN_NS / took, 1, _MOST_CALLS))
+    calls = int(np.clip(_TURN_NS / took, _LEAST_CALLS, _MOST_CALLS))
 
     def turn(waits: bool) -> tuple[Array, Array]:
         if took < _TURN_NS:  # the other program has emptied the caches
             timed(values[0])
-        rows = [timed(values[number % len(values)]) for number in range(calls)]
-        median = np.array([np.median(rows)])
-        return median, median
+        # The least of some calls: what else uses the core and its caches only adds.
+        least = np.array([min(timed(values[n % len(values)]) for n in range(calls))])
+        return least, least
 
     return turn
