@@ -211,10 +211,10 @@ class Session:
         if candidate.share is not None:
             layers = candidate.layers
             ns = subject.ns(layers) if layers else subject.call_ns
-            return candidate.share * ns / max(subject.call_ns, 1.0)
+            return max(candidate.least, candidate.share * ns / max(subject.call_ns, 1.0))
         try:
             module, _ = changed(subject.module, subject.options, [candidate.change])
         except ClewError as error:
             self.notes.append(f"{candidate.rule}: {candidate.what}: {error.code} {error.message}")
             return 0.0
-        return 1.0 - self._estimate.of(module) / max(before, 1e-9)
+        return max(candidate.least, 1.0 - self._estimate.of(module) / max(before, 1e-9))

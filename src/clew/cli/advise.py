@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json as js
 from pathlib import Path
@@ -123,7 +124,8 @@ def _key(model: Path, how: Compiling, samples: str | None, rules: tuple[str, ...
     """Returns the key of the advice on a file, with some options."""
     options = js.dumps([how.options.record(), samples, rules, VERSION], sort_keys=True, default=str)
     digest = hashlib.blake2b(b"advice" + options.encode(), digest_size=20)
-    digest.update(read_bytes(model))
+    with contextlib.suppress(OSError):  # reading the model reports it
+        digest.update(read_bytes(model))
     return digest.hexdigest()
 
 

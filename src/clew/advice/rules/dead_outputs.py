@@ -24,12 +24,12 @@ class DeadOutputs(AdviceRule):
     title: ClassVar[str] = "outputs that cost time, which callers may not need"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
-        """Yields a candidate for each output of several, and one for all but the first."""
+        """Yields a candidate for each output but the first, and one for all of these."""
         body, names = subject.module.main.body, subject.module.output_names
         if not isinstance(body, Tuple) or len(names) < 2:
             return
         fields = dict(zip(names, body.fields, strict=True))
-        for name in names:
+        for name in names[1:]:
             yield self._candidate(fields, (name,))
         if len(names) > 2:
             yield self._candidate(fields, names[1:])

@@ -9,11 +9,14 @@ from clew.advice.candidate import Candidate, Change
 from clew.advice.graphs import op_of, shape_of
 from clew.advice.rule import AdviceRule, register_advice
 from clew.advice.subject import Subject, layers_of
+from clew.cost.products import multiply_adds_per_cycle
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.quantization import Scheme, quantize
 
-_SAVED: Final = 0.3  # of the products' time
+_OPERANDS: Final = (("f32", "f32"), ("u8", "i8"))
+_SAVED: Final = 0.5  # of what a higher rate saves
+_LEAST: Final = 0.05
 _SAVED_BYTES: Final = 0.6  # of the time of layers that are bound by reading weights
 _FEW_ROWS: Final = 4
 _LEAST_SHARE: Final = 0.3  # of the call, that such layers must take
@@ -49,6 +52,8 @@ class Integers(AdviceRule):
                     _SAVED_BYTES,
                 )
         if subject.ns(layers_of(products)) - small > _LEAST_SHARE * subject.call_ns:
+            target = subject.target
+            rates = [multiply_adds_per_cycle(target, *pair) for pair in _OPERANDS]
             yield self._candidate(
                 subject,
                 Scheme(),
@@ -56,7 +61,7 @@ class Integers(AdviceRule):
                 "vectors hold four times as many bytes as floats",
                 "clew quantize --calibration FOLDER, with real inputs",
                 products,
-                _SAVED,
+                _SAVED * max(_LEAST, 1.0 - rates[0] / max(rates)),
             )
 
     def _candidate(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from clew.advice.candidate import Candidate, Change
+from clew.advice.channels import PRODUCTS
 from clew.advice.graphs import dtype_of, op_of, replacing, together
 from clew.advice.rule import AdviceRule, register_advice
 from clew.advice.subject import Subject, layers_of
 from clew.ir.expr import Call, Expr
 from clew.ir.types import bits, is_float
 
-_PRODUCTS = ("nn.dense", "nn.matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.gather_matmul")
-_INWARD = {"quantize": "dequantize", "cast": "cast"}
+_SAVED: Final = 0.5
+_LEAST: Final = 0.02  # of a call: the layers around are kept apart, too
+_INWARD: Final = {"quantize": "dequantize", "cast": "cast"}
 
 
 @register_advice
@@ -65,7 +67,7 @@ class Roundtrips(AdviceRule):
         )
         return Candidate(
             self.name, what, why, how, layers_of(nodes), "exporter", "approximation",
-            Change(edits), share=0.5,
+            Change(edits), share=_SAVED, least=_LEAST,
         )  # fmt: skip
 
 
@@ -92,7 +94,7 @@ def _feeds_product(subject: Subject, node: Call) -> bool:
             if reader.id in seen:
                 continue
             seen.add(reader.id)
-            if op_of(reader) in _PRODUCTS:
+            if op_of(reader) in PRODUCTS:
                 return True
             if op_of(reader) in ("reshape", "transpose", "pad", "slice"):
                 todo.append(reader)
