@@ -292,7 +292,7 @@ def late_layer(subject: Subject, draw: random.Random) -> tuple[Module, list[str]
         larger = (*shape[:2], 2 * shape[2], 2 * shape[3])
         y = op("resize", x, shape=larger, coordinates="asymmetric", rounding="floor")
         y = like(one.call, y, constant(one.weight))
-        return op("nn.avg_pool2d", y, pool_size=(2, 2), strides=(2, 2))
+        return op("nn.avg_pool2d", y, kernel=(2, 2), strides=(2, 2))
 
     return replaced(subject, "late layer", one.call, [one.call.args[0]], build)
 

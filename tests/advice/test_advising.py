@@ -204,7 +204,7 @@ def test_the_changed_model_is_written(two_layers: Any, tmp_path: Any) -> None:
 def test_wrong_use(two_layers: Any) -> None:
     for code, options in (("I511", {"minutes": 0}), ("I513", {"rules": ["linear-chains"]})):
         with pytest.raises(ClewError) as raised:
-            clew.advise(two_layers, **options)  # type: ignore[arg-type]
+            clew.advise(two_layers, **options)
         assert raised.value.code == code
     with pytest.raises(ClewError) as raised:
         clew.register_advice(int)  # type: ignore[type-var]

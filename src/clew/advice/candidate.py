@@ -58,9 +58,10 @@ class Candidate:
     `what` says in one sentence what to change, `why` what it saves, `how` where the author of the
     model changes it (the exporter's option, the line of source). `layers` are the layers that it
     changes. `share` is the part of their measured time that the rule expects to save; without it,
-    the gain is predicted by the work of the changed graph. `least` is a part of a call that the rule
-    expects to save in any case, for changes whose effect is on other layers. A candidate with `capacity` makes
-    layers that much wider (0.25 is a quarter): it is advice if it takes no more time.
+    the gain is predicted by the work of the changed graph. `least` is a part of a call that the
+    rule expects to save in any case, for changes whose effect is on other layers. A candidate with
+    `capacity` makes layers that much wider (0.25 is a quarter): it is advice if it takes no more
+    time.
     """
 
     rule: str

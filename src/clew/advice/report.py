@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from clew.advice.applied import Applied
@@ -212,10 +211,3 @@ def applied(subject: Subject, chosen: Sequence[Candidate]) -> Applied:
                 )
     module, options = changed(subject.module, subject.options, [c.change for c in chosen])
     return Applied(module, options, tuple(c.what for c in chosen))
-
-
-def save_json(advice: Advice, path: Path) -> None:
-    """Writes `to_json()` to a file."""
-    import json  # noqa: PLC0415
-
-    path.write_text(json.dumps(advice.to_json(), indent=1) + "\n")

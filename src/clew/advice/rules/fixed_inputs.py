@@ -106,5 +106,6 @@ def _is_mask(subject: Subject, param: Var) -> bool:
     readers = subject.readers(param)
     if is_float(dtype_of(param)) and any(op_of(n) in ("add", "nn.softmax") for n in readers):
         return False
+    own = param.tensor.size
     sizes = [n.args[0].tensor.size for n in behind if op_of(n) == "nn.softmax"]
-    return any(isinstance(s, int) and param.tensor.size < s for s in sizes)
+    return isinstance(own, int) and any(isinstance(s, int) and own < s for s in sizes)
