@@ -21,7 +21,7 @@ from clew.profile.modes import profile
 from clew.profile.report import Profile
 from clew.quantization.feeds import feeds_of
 from clew.runtime.threads import thread_count
-from clew.support.errors import InputError
+from clew.support.errors import Hint, InputError
 from clew.support.lazy import cached_property
 from clew.trace.places import PLACES, CodePlace
 
@@ -69,8 +69,11 @@ class Subject:
             raise InputError(
                 "I512",
                 f"input {free[0]!r} has free sizes, and advice is measured at given ones",
-                hint="give inputs of calls (samples=..., --inputs FILE.npz), or fix the sizes "
-                "with --shape NAME=1,128",
+                hint=Hint(
+                    "give inputs of calls (samples=[...]), or fix the sizes: sizes={name: 128}",
+                    cli="give inputs of calls (--samples FOLDER), or fix the sizes with "
+                    "--sizes NAME=128",
+                ),
             )
         return self.compiled.drawn(seed=seed)
 

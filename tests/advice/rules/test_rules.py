@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import clew
 from clew.advice import Candidate, Subject
+from clew.backends.compile_options import CompileOptions
+from clew.frontends import load
 
-from ...advised_models import Net, errors_of, found, normal, two_linear_layers
+from ...advised_models import RULES, Net, errors_of, found, normal, two_linear_layers
 
 NEAR = 1e-4
 
@@ -151,6 +154,18 @@ def test_parallel_branches() -> None:
     assert none("parallel-branches", model(same=False))
 
 
+def test_parallel_branches_inside_a_sum_with_others() -> None:
+    net = Net(1, 16, 8, 8)
+    x = net.unary("Relu", net.x)
+    parts = [net.weight(16, 16, k, k, scale=0.1) for k in (3, 1)]
+    one = net.add("Conv", [x, parts[0]], (1, 16, 8, 8), pads=[1] * 4)
+    two = net.add("Conv", [x, parts[1]], (1, 16, 8, 8))
+    y = net.binary("Add", net.binary("Add", one, two), net.weight(16, 1, 1))
+    subject, candidate = only("parallel-branches", net.model(net.binary("Add", y, net.x)))
+    assert candidate.what == "merge 2 parallel linear branches into one layer"
+    assert max(errors_of(subject, candidate).values()) < NEAR
+
+
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 def test_a_layer_behind_an_upsampling(mode: str) -> None:
     def model(kernel: int) -> Any:
@@ -276,12 +291,8 @@ def test_gelu_by_tanh(decomposed: bool) -> None:
     subject, one = only("activations", net.model(y))
     assert one.what == "compute 1 GELU by erf as GELU by tanh"
     assert 0 < max(errors_of(subject, one).values()) < 1e-3
-    assert none("activations", Net(1, 4).model(net_relu()))
-
-
-def net_relu() -> str:
-    """Returns the name of the input: a model without an activation."""
-    return "x"
+    net = Net(1, 4)
+    assert none("activations", net.model(net.unary("Relu", net.x)))
 
 
 def test_silu_is_another_function() -> None:
@@ -316,11 +327,71 @@ def test_a_mask_of_ones() -> None:
 
 
 def test_dead_outputs() -> None:
-    net = Net(1, 8, 32)
-    y = net.unary("Relu", net.dense(net.x, normal(32, 32)))
-    net.dense(y, normal(32, 64, seed=1))
-    model = net.model(y)
-    assert none("dead-outputs", model)
+    text = """clew 1, frontend text
+def @main(%x: f32[8, 32]) -> (f32[8, 32], f32[8, 32], f32[8, 32]) with outputs=["a", "b", "c"] {
+  %0: f32[8, 32] = nn.relu(%x)
+  %1: f32[8, 32] = exp(%0)
+  %2: f32[8, 32] = sqrt(%0)
+  %3: (f32[8, 32], f32[8, 32], f32[8, 32]) = (%0, %1, %2)
+  return %3
+}
+"""
+    subject = Subject(clew.parse(text), CompileOptions(threads=1))
+    candidates = list(RULES["dead-outputs"].find(subject))
+    assert [c.what for c in candidates] == [
+        "drop the output 'b', if nothing reads it",
+        "drop the output 'c', if nothing reads it",
+        "drop all outputs but 'a', if nothing reads it",
+    ]
+    assert errors_of(subject, candidates[0]) == {"a": 0, "c": 0}
+    assert errors_of(subject, candidates[2]) == {"a": 0}
+    net = Net(1, 8)
+    assert none("dead-outputs", net.model(net.unary("Relu", net.x)))
+
+
+def test_fixed_sizes() -> None:
+    text = """clew 1, frontend text
+def @main(%x: f32[n, 32]) -> (f32[n, 32],) with outputs=["y"] {
+  %0: f32[n, 32] = nn.relu(%x)
+  %1: (f32[n, 32],) = (%0,)
+  return %1
+}
+"""
+    module = clew.parse(text)
+    samples = [{"x": np.ones((8, 32), "f")}] * 2
+    (one,) = RULES["fixed-sizes"].find(Subject(module, CompileOptions(threads=1), samples))
+    assert one.what == "fix the free sizes: n=8"
+    assert one.change.options == {"sizes": {"n": 8}}
+    samples[1] = {"x": np.ones((4, 32), "f")}
+    other = Subject(module, CompileOptions(threads=1), samples)
+    assert not list(RULES["fixed-sizes"].find(other))
+
+
+def test_an_input_that_is_equal_in_all_samples() -> None:
+    net = Net(1, 8)
+    other = net.input("other", (1, 8))
+    module = load(net.model(net.binary("Add", net.x, other)))
+    samples = [{"x": np.full((1, 8), n, "f"), "other": np.ones((1, 8), "f")} for n in range(3)]
+    subject = Subject(module, CompileOptions(threads=1), samples)
+    (one,) = RULES["fixed-inputs"].find(subject)
+    assert one.what == "fix the input 'other' to ones"
+    assert max(errors_of(subject, one).values()) == 0
+
+
+def test_integers_and_weights_of_few_bits() -> None:
+    def model(rows: int) -> Any:
+        net = Net(rows, 512)
+        y = net.unary("Relu", net.dense(net.x, normal(512, 512)))
+        return net.model(net.dense(y, normal(512, 512, seed=1)))
+
+    _, candidates = found("integers", model(1))
+    assert [c.what for c in candidates][:2] == [
+        "store the weights of 2 layers in 8 bits",
+        "store the weights of 2 layers in 4 bits",
+    ]
+    subject, (one,) = found("integers", model(64))
+    assert one.what == "multiply 8-bit integers in 2 layers"
+    assert 0 < max(errors_of(subject, one).values()) < 0.2
 
 
 def test_threads() -> None:

@@ -31,8 +31,9 @@ class ParallelBranches(AdviceRule):
         for call in reversed(subject.calls):
             if op_of(call) != "add" or call.id in inner or subject.is_fixed(call):
                 continue
+            if any(subject.is_fixed(a) for a in call.args):
+                continue
             terms, sums = _terms(subject, call)
-            inner |= sums
             branches = [_Branch.of(subject, term) for term in terms]
             known = [b for b in branches if b is not None]
             if len(known) < len(branches) or len({b.value.id for b in known}) != 1:
@@ -41,6 +42,7 @@ class ParallelBranches(AdviceRule):
             merged = _merged(subject, known) if layers and len(known) > 1 else None
             if merged is None:
                 continue
+            inner |= sums
             nodes = [n for b in known for n in b.nodes]
             yield Candidate(
                 self.name,
