@@ -75,15 +75,39 @@ class Planted:
 
 
 @dataclass
+class Checked:
+    """A piece of advice: its claimed gain with its interval, and those when measured again."""
+
+    rule: str
+    what: str
+    claimed: float
+    claimed_between: tuple[float | None, float | None]
+    again: float
+    again_between: tuple[float | None, float | None]
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the gains agree within a fifth, or a hundredth of a call."""
+        return abs(self.again - self.claimed) <= max(_WITHIN * self.claimed, _NOISE)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the intervals overlap."""
+        ends = [*self.claimed_between, *self.again_between]
+        if any(end is None for end in ends):
+            return False
+        low, high, other_low, other_high = (end or 0.0 for end in ends)
+        return low <= other_high and other_low <= high
+
+
+@dataclass
 class Row:
-    """A model with its faults and the advice on it: for each piece its rule, what it says, and its
-    claimed gain and that when it was measured again.
-    """
+    """A model with its faults and the advice on it."""
 
     model: str
     call_ms: float
     faults: list[Planted] = field(default_factory=list)
-    advice: list[tuple[str, str, float, float]] = field(default_factory=list)
+    advice: list[Checked] = field(default_factory=list)
     seconds: float = 0.0
     failure: str = ""
 
@@ -488,7 +512,12 @@ def evaluated(name: str, module: Module, draw: random.Random, minutes: float) ->
         if item.candidate.capacity:
             continue
         assert item.effect.gain is not None
-        row.advice.append((item.candidate.rule, item.candidate.what, item.effect.gain, measured))
+        row.advice.append(
+            Checked(
+                item.candidate.rule, item.candidate.what, item.effect.gain,
+                (item.effect.low, item.effect.high), measured, (effect.low, effect.high),
+            )
+        )  # fmt: skip
     row.seconds = time.perf_counter() - began
     return row
 
@@ -497,8 +526,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Returns the figures of all rows."""
     faults = [f for row in rows for f in row.faults]
     due = [f for f in faults if not f.absorbed]
-    pairs = [(claimed, again) for row in rows for _, _, claimed, again in row.advice]
-    near = [abs(a - c) <= max(_WITHIN * c, _NOISE) for c, a in pairs]
+    every = [one for row in rows for one in row.advice]
     return {
         "models": len(rows),
         "faults": len(faults),
@@ -506,9 +534,10 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "absorbed": len(faults) - len(due),
         "found": sum(f.found for f in due),
         "of": len(due),
-        "advice": len(pairs),
-        "within": sum(near),
-        "false": sum(again <= 0 for _, again in pairs),
+        "advice": len(every),
+        "within": sum(one.is_near for one in every),
+        "overlapping": sum(one.overlaps for one in every),
+        "false": sum(one.again <= 0 for one in every),
     }
 
 
@@ -527,8 +556,9 @@ def main(
         except ClewError as error:
             rows.append(Row(name, 0.0, failure=f"{error.code} {error.message}"))
         row = rows[-1]
-        for rule, what, claimed, measured in row.advice:
-            progress.print(f"    {rule}: {what}: {100 * claimed:.1f} %, {100 * measured:.1f} %")
+        for one in row.advice:
+            gains = f"{100 * one.claimed:.1f} %, again {100 * one.again:.1f} %"
+            progress.print(f"    {one.rule}: {one.what}: {gains}")
         progress.print(f"  {summary(rows)} {row.failure}")
         if results is not None:
             found = {"summary": summary(rows), "rows": [asdict(one) for one in rows]}

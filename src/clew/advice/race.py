@@ -26,7 +26,7 @@ _SCREENED: Final = 0.5  # of the time
 _LEAST_ROUNDS: Final = 12  # as many as give an interval
 _LEAST_TURNS: Final = 12  # as many as decide about a large gain
 _PATIENCE: Final = 4.0  # times the seconds, for these turns on a busy machine
-_DEMAND: Final = Demand(margin=0.005)
+_DEMAND: Final = Demand(margin=0.005, most=120, patience=24)
 _LEAST_CALLS: Final = 3
 _MOST_CALLS: Final = 8
 _TURN_NS: Final = 12e6
