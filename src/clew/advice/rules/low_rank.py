@@ -18,6 +18,8 @@ _WORTH: Final = 0.7  # of the products, that may remain
 _SAVED: Final = 0.8  # of the time of the products that disappear
 _TOLERANCE: Final = 1e-5  # relative to the largest singular value
 _MOST_ELEMENTS: Final = 1 << 24
+_SKETCHED: Final = 64
+_LARGE: Final = 0.03  # of a call, that a layer takes for which more is tried
 _MORE: Final = 4  # columns of the sketch beyond the largest useful rank
 
 
@@ -36,7 +38,8 @@ class LowRank(AdviceRule):
             weight = _weight(subject, call)
             if weight is None:
                 continue
-            rank = _rank(weight)
+            matters = subject.ns(layers_of([call])) > _LARGE * subject.call_ns
+            rank = _rank(weight, thorough=matters)
             if not rank:
                 continue
             outputs, inputs = weight.shape
@@ -78,20 +81,25 @@ def dtype_is_not_f32(call: Call) -> bool:
     return any(getattr(n.type, "dtype", "") != "f32" for n in (call, *call.args))
 
 
-def _rank(weight: Array) -> int:
-    """Returns the rank of a weight if it is low enough to save work, else 0. A sketch, the weight
-    times a few random vectors, has the weight's rank as long as that is less than their number.
+def _rank(weight: Array, *, thorough: bool) -> int:
+    """Returns the rank of a weight if it is low enough to save work, else 0; without `thorough`,
+    only one below `_SKETCHED`, whose test takes a fraction of the time. A sketch, the weight times
+    a few random vectors, has the weight's rank as long as that is less than their number.
     """
     outputs, inputs = weight.shape
     most = int(_WORTH * outputs * inputs / (outputs + inputs))
     if min(outputs, inputs) < _LEAST_SIZE or weight.size > _MOST_ELEMENTS or most < 1:
         return 0
-    sketch = _sketch(weight, min(most + _MORE, inputs)).astype(np.float64)
-    values = np.sqrt(np.maximum(np.linalg.eigvalsh(sketch.T @ sketch)[::-1], 0.0))
-    if not values[0] > 0:
-        return 0
-    rank = int((values > _TOLERANCE * values[0]).sum())
-    return rank if 0 < rank <= most else 0
+    for count in (_SKETCHED, most + _MORE) if thorough else (_SKETCHED,):
+        count = min(count, most + _MORE, inputs)
+        sketch = _sketch(weight, count).astype(np.float64)
+        values = np.sqrt(np.maximum(np.linalg.eigvalsh(sketch.T @ sketch)[::-1], 0.0))
+        if not values[0] > 0:
+            return 0
+        rank = int((values > _TOLERANCE * values[0]).sum())
+        if rank < count and rank <= most:
+            return rank
+    return 0
 
 
 def _sketch(weight: Array, count: int) -> Array:
