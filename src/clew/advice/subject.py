@@ -19,7 +19,8 @@ from clew.ir.visit import post_order, users
 from clew.machine.target import Target, target_of
 from clew.profile.modes import profile
 from clew.profile.report import Profile
-from clew.quantization.feeds import feeds_of
+from clew.quantization.feeds import Feeds, feeds_of
+from clew.quantization.sequences import Sequences
 from clew.runtime.threads import thread_count
 from clew.support.errors import Hint, InputError
 from clew.support.lazy import cached_property
@@ -58,9 +59,12 @@ class Subject:
             if samples is None
             else [
                 self.compiled.checked((), named)
-                for named in itertools.islice(feeds_of(self.compiled, samples), _MOST_SAMPLES)
+                for named in itertools.islice(self._read(samples), _MOST_SAMPLES)
             ]
         )
+
+    def _read(self, samples: Any) -> Feeds:
+        return feeds_of(self.compiled, samples, Sequences(self.module))
 
     def _drawn(self, seed: int) -> list[Any]:
         """Errors: I512 for free sizes, which decide what a call costs."""
