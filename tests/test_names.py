@@ -19,15 +19,15 @@ import pytest
 import clew
 
 NAMES = """
-    __version__ all_ops backend Backend bisect Budgets Chat check_op CheckReport ClewError
-    ClewWarning compile CompiledModel CompileOptions Diagnostics diff DiffReport edit Editor
-    executor_graph ExecutorGraph extern_op extract from_torch fusion generate Generation get_op
-    graph_pass Inputs Kernel language_model LanguageModel LayerDiff LayerError Limits load
-    load_compiled load_part load_partition LoadedModel map_files MapReport MemorySpace Module parse
-    Part Partition partition Passes place Placement Precision precision_report PrecisionReport
-    Profile quantize Quantized RegionPattern register_op Sample schedule_for Session Sizes
-    SpecializedSizes Stream tap_states Taps Target text_encoder TextEncoder tune tune_report
-    TuneReport Verdict
+    __version__ Advice advise all_ops backend Backend bisect Budgets Chat check_op CheckReport
+    ClewError ClewWarning compile CompiledModel CompileOptions Diagnostics diff DiffReport edit
+    Editor executor_graph ExecutorGraph extern_op extract from_torch fusion generate Generation
+    get_op graph_pass Inputs Kernel language_model LanguageModel LayerDiff LayerError Limits
+    load load_compiled load_part load_partition LoadedModel map_files MapReport MemorySpace
+    Module parse Part Partition partition Passes place Placement Precision precision_report
+    PrecisionReport Profile quantize Quantized RegionPattern register_advice register_op Sample
+    schedule_for Session Sizes SpecializedSizes Stream tap_states Taps Target text_encoder
+    TextEncoder tune tune_report TuneReport Verdict
 """
 
 

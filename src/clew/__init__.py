@@ -26,6 +26,7 @@ from clew.support.loading import LOADING
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from clew.advice import Advice, advise, register_advice
     from clew.api.compile import compile
     from clew.api.compiled_model import CompiledModel
     from clew.api.loaded_model import LoadedModel, load_compiled
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
 
 # Submodules available as attributes, such as `clew.pipelines.pipeline()`, without an import.
 _ROOMS: Final = (
+    "advice",
     "ir",
     "loop",
     "ops",
@@ -102,6 +104,7 @@ _ROOMS: Final = (
     "torch",
 )
 _HOMES: Final = {
+    "Advice": "clew.advice",
     "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
     "Chat": "clew.generation.chat",
@@ -141,6 +144,7 @@ _HOMES: Final = {
     "Quantized": "clew.quantization",
     "Target": "clew.machine.target",
     "Verdict": "clew.bisection",
+    "advise": "clew.advice",
     "all_ops": "clew.ops.registry",
     "backend": "clew.backends.registry",
     "bisect": "clew.bisection",
@@ -169,6 +173,7 @@ _HOMES: Final = {
     "partition": "clew.extraction",
     "precision_report": "clew.compare.precision",
     "quantize": "clew.quantization",
+    "register_advice": "clew.advice",
     "register_op": "clew.ops.registry",
     "tap_states": "clew.tap",
     "TuneReport": "clew.tuning",
@@ -204,6 +209,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Advice",
     "Backend",
     "Budgets",
     "Chat",
@@ -247,6 +253,7 @@ __all__ = [
     "TuneReport",
     "Verdict",
     "__version__",
+    "advise",
     "all_ops",
     "backend",
     "bisect",
@@ -273,6 +280,7 @@ __all__ = [
     "place",
     "precision_report",
     "quantize",
+    "register_advice",
     "register_op",
     "schedule_for",
     "tap_states",

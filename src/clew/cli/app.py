@@ -121,6 +121,11 @@ _GROUPS: Final = {
             "Quantize the products of a model to 8-bit integers by calibration "
             "data, or only its weights, to 8 or 4 bits.",
         ),
+        "advise": _Place(
+            "advise",
+            "advise",
+            "Find what to change in a model, its export or its compilation to make it faster.",
+        ),
         "tune": _Place(
             "tune",
             "tune",

@@ -141,6 +141,11 @@ class Surgeon:
         if isinstance(node, Function):
             self._function(node)
             return
+        piece = self.plan.pieces.get(node.id)
+        if piece is not None and node.id not in self.plan.values:
+            # Not rebuilt first: its operands may have types by now that it does not take.
+            self._replace(node, piece)
+            return
         children = [self._child(node, c) for c in node.children]
         with building(node.span), locate(layer=", ".join(node.span.layers[:3])):
             new = rebuild(node, children)
@@ -165,9 +170,12 @@ class Surgeon:
             self.read_as[node.id] = made = after.made(new)
             after.mark(made)
         elif piece is not None:
-            made = self._piece(piece)
-            piece.insertion.mark(made, piece.output or 0, node.span)
-            self.became[node.id] = self.read_as[node.id] = made
+            self._replace(node, piece)
+
+    def _replace(self, node: Expr, piece: Piece) -> None:
+        made = self._piece(piece)
+        piece.insertion.mark(made, piece.output or 0, node.span)
+        self.became[node.id] = self.read_as[node.id] = made
 
     def _piece(self, piece: Piece) -> Expr:
         """Returns a result computed from other values. An insertion with several results is built

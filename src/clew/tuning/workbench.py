@@ -380,20 +380,8 @@ class Workbench:
         the same in both.
         """
         timed = [self.timed({}) if b is self.base else Timed(b, self.values) for b in (old, new)]
-        first, second = (self._whole_turn(one) for one in timed)
+        first, second = (whole_turn(one, self.values) for one in timed)
         return compared(first, second, rounds, seconds)
-
-    def _whole_turn(self, timed: Timed) -> Turn:
-        """Returns the function that runs a program for the times of its kernels: 0 for those that
-        do not run.
-        """
-        absent = np.isnan(timed.first_ns)
-
-        def turn(waits: bool) -> tuple[Array, Array]:
-            taken, undisturbed = timed.turn(self.values, waits=waits)
-            return np.where(absent, 0.0, taken), np.where(absent, 0.0, undisturbed)
-
-        return turn
 
     def outputs(self, choices: Choices) -> list[Any]:
         """Returns the outputs of the program with these choices, for the first set of inputs."""
@@ -471,6 +459,19 @@ class Timed:
             rows.append(taken)
             clean.append(np.where(undisturbed, taken, np.nan))
         return quantiles(rows), quantiles(clean)
+
+
+def whole_turn(timed: Timed, values: Sequence[Sequence[Array]]) -> Turn:
+    """Returns the function that runs a program for the times of its kernels: 0 for those that do
+    not run.
+    """
+    absent = np.isnan(timed.first_ns)
+
+    def turn(waits: bool) -> tuple[Array, Array]:
+        taken, undisturbed = timed.turn(values, waits=waits)
+        return np.where(absent, 0.0, taken), np.where(absent, 0.0, undisturbed)
+
+    return turn
 
 
 def _call(program: Program, values: Sequence[Array]) -> int:
