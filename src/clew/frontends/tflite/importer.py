@@ -30,12 +30,14 @@ from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
 from clew.frontends.tflite.scope import KEEPING, SETTINGS, Scope
 from clew.frontends.tflite.signatures import interface_of
 from clew.frontends.tflite.variables import Memory, Variables, variable_tensor
+from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.state import STATE, state_attribute
 from clew.ir.types import DTYPES, TensorType, to_numpy
 from clew.ops.registry import bound_in_tflite
+from clew.support.arrays import native
 from clew.support.budgets import Budgets
 from clew.support.call_form import FORM, CallForm
 from clew.support.errors import (
@@ -54,7 +56,7 @@ _UNDEFINED: Final = frozenset({"CONCAT_EMBEDDINGS"})
 
 class Importer:
     """Imports the first subgraph of a file, or that of a signature. `shapes` overrides those of
-    inputs, by name.
+    inputs, by name. Inputs with a value in `constants` are constants, and also stay parameters.
     """
 
     def __init__(
@@ -63,12 +65,15 @@ class Importer:
         shapes: Mapping[str, Sequence[int | str]],
         budgets: Budgets,
         signature: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+        without_ones: bool = False,
     ) -> None:
         self.file: Final = file
-        self.builder: Final = GraphBuilder("tflite", budgets)
+        self.builder: Final = GraphBuilder("tflite", budgets, without_ones=without_ones)
         self.loops: Final = LoopFacts(file)
         self._interface = interface_of(file, signature)
         self._shapes = shapes
+        self._constants = constants or {}
         self._symbols = Symbols()
         self._names = UniqueNames()
         self._layer_names: dict[tuple[str, int, int], str] = {}
@@ -104,6 +109,29 @@ class Importer:
         names += [state.output for *_, state in states]
         return self.builder.module(outputs, names, attributes)
 
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the model's outputs."""
+        names = UniqueNames()
+        return [names.claim(name) for name in self._interface.outputs]
+
+    def declared(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as declared in the file, with the given shapes. Sizes have the
+        names that an import gives them.
+        """
+        graph, symbols = self.file.graphs[self._interface.graph], Symbols()
+        inputs = zip(self._interface.inputs, graph.inputs, strict=True)
+        return [self._declared(name, graph.tensors[index], symbols) for name, index in inputs]
+
+    def _declared(self, name: str, tensor: TensorInfo, symbols: Symbols) -> DeclaredInput:
+        shape: list[int | str] = []
+        for axis, size in enumerate(self._shapes.get(name, tensor.shape)):
+            if isinstance(size, int):
+                shape.append(size)
+            else:
+                shape.append(symbols.named(size) if size else symbols.fresh(f"{name}_{axis}"))
+        return DeclaredInput(name, tensor.dtype, tuple(shape))
+
     # --- inputs and constants ---
 
     def _inputs(self, scope: Scope) -> None:
@@ -122,19 +150,16 @@ class Importer:
             self._input_names.claim(name)
             type_ = self._input_type(name, scope.graph.tensors[index])
             scope.values[index] = self.builder.input(name, type_)
+            if name in self._constants:
+                data, span = native(self._constants[name]), self.builder.input_span(name)
+                scope.values[index] = Constant(data, name=name, span=span)
 
     def _input_type(self, name: str, tensor: TensorInfo) -> TensorType:
         what = f"input {display(name)!r}"
         if tensor.dtype not in DTYPES:
             raise UnsupportedError("U004", f"{what} has elements of type {tensor.dtype}")
-        shape: list[Dim] = []
-        given = self._shapes.get(name, tensor.shape)
-        for axis, size in enumerate(given):
-            if isinstance(size, int):
-                shape.append(size)
-            else:
-                known = self._symbols.named(size) if size else self._symbols.fresh(f"{name}_{axis}")
-                shape.append(SymDim.symbol(known))
+        declared = self._declared(name, tensor, self._symbols).shape or ()
+        shape: list[Dim] = [d if isinstance(d, int) else SymDim.symbol(d) for d in declared]
         checked_size(
             [size for size in shape if isinstance(size, int)],
             tensor.dtype,
