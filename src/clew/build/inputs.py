@@ -23,6 +23,7 @@ from clew.ir.types import (
     UnrankedType,
     to_numpy,
 )
+from clew.ir.usual_shapes import usual_shapes_of
 from clew.runtime.drawing import complete
 from clew.runtime.first_values import named_with_sizes, with_sizes
 from clew.runtime.input_spec import ANY_SHAPE, InputSpec
@@ -106,6 +107,9 @@ def inputs_of(module: Module) -> list[InputSpec]:
             # As kernels read it in place: zeros in a model are broadcast.
             spec.initial = np.require(state.initial, requirements=("C", "A"))
             spec.fed_by = state.output
+    usual = usual_shapes_of(module)
+    for spec in found:
+        spec.usual = usual.get(spec.name)
     form = form_of(module)
     counts = form.counts if form is not None else ()
     for number, spec in enumerate(found):

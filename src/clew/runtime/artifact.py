@@ -178,6 +178,8 @@ def _input(record: Json) -> InputSpec:
         initial = spec.check(array_of(record["initial"]))
         spec.initial = np.require(initial, requirements=("C", "A"))
         spec.fed_by = str(record["fed_by"])
+    if "usual" in record:
+        spec.usual = tuple(map(int, record["usual"]))
     if spec.value_names and len(spec.value_names) != math.prod(map(int, spec.shape)):
         raise ValueError(f"{spec.name} has {len(spec.value_names)} names of values")
     return spec

@@ -11,7 +11,7 @@ numbers that the codes represent, and their result is quantized again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +36,7 @@ from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.state import STATE, state_attribute
 from clew.ir.types import DTYPES, TensorType, to_numpy
+from clew.ir.usual_shapes import USUAL
 from clew.ops.registry import bound_in_tflite
 from clew.support.arrays import native
 from clew.support.budgets import Budgets
@@ -96,11 +97,13 @@ class Importer:
         output_names = UniqueNames()
         names = [output_names.claim(name) for name in self._interface.outputs]
         states = list(self.variables.states(output_names))
+        usual = self._usual(scope.graph)
+        attributes: dict[str, Any] = {USUAL: usual} if usual else {}
         if not states:
-            return self.builder.module(outputs, names, {})
+            return self.builder.module(outputs, names, attributes)
         count, given = len(outputs), len(self.builder.params)
         shown = 0 if count == 1 else ("tuple", tuple(range(count)))
-        attributes = {
+        attributes |= {
             STATE: state_attribute([state for *_, state in states]),
             FORM: CallForm(self._interface.inputs, tuple(range(given)), shown).plain,
         }
@@ -108,6 +111,18 @@ class Importer:
         outputs += [value for _, value, _ in states]
         names += [state.output for *_, state in states]
         return self.builder.module(outputs, names, attributes)
+
+    def _usual(self, graph: GraphInfo) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Returns the shapes that the file has for inputs with open sizes."""
+        named = ((name, graph.tensors[n]) for name, n in self._named_inputs(graph))
+        return tuple(
+            (name, tensor.usual)
+            for name, tensor in named
+            if name not in self._shapes and None in tensor.shape and min(tensor.usual) > 0
+        )
+
+    def _named_inputs(self, graph: GraphInfo) -> Iterable[tuple[str, int]]:
+        return zip(self._interface.inputs, graph.inputs, strict=True)
 
     @property
     def output_names(self) -> list[str]:
@@ -120,8 +135,10 @@ class Importer:
         names that an import gives them.
         """
         graph, symbols = self.file.graphs[self._interface.graph], Symbols()
-        inputs = zip(self._interface.inputs, graph.inputs, strict=True)
-        return [self._declared(name, graph.tensors[index], symbols) for name, index in inputs]
+        return [
+            self._declared(name, graph.tensors[index], symbols)
+            for name, index in self._named_inputs(graph)
+        ]
 
     def _declared(self, name: str, tensor: TensorInfo, symbols: Symbols) -> DeclaredInput:
         shape: list[int | str] = []
@@ -146,7 +163,7 @@ class Importer:
                 f"the model has no input {display(unknown[0])!r}",
                 hint=did_you_mean(display(unknown[0]), shown, "model's inputs"),
             )
-        for name, index in zip(names, scope.graph.inputs, strict=True):
+        for name, index in self._named_inputs(scope.graph):
             self._input_names.claim(name)
             type_ = self._input_type(name, scope.graph.tensors[index])
             scope.values[index] = self.builder.input(name, type_)

@@ -29,6 +29,7 @@ _SCHEMA: Final = Schema({**schema.RECORDS, **options.RECORDS}, {**schema.UNIONS,
 _VERSION: Final = 3
 _CUSTOM: Final = "CUSTOM"
 _TABLES: Final = 16  # of an operator, its tensors, their scales and buffers
+_METADATA: Final = "the converter wrote these parameters: convert the model with another version"
 _OUTSIDE: Final = 1  # an offset up to this one says that a buffer lies in its table
 
 
@@ -52,8 +53,8 @@ class Quantization:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor. `shape` has None for sizes that the file leaves open. `data` has the bytes of a
-    constant, and None for other tensors.
+    """A tensor. `shape` has None for sizes that the file leaves open, and `usual` has numbers for
+    them, too. `data` has the bytes of a constant, and None for other tensors.
     """
 
     name: str
@@ -63,6 +64,7 @@ class TensorInfo:
     quantization: Quantization | None
     is_variable: bool
     sparsity: Mapping[str, Any] | None = None
+    usual: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def read(data: bytes | memoryview, budgets: Budgets) -> File:
         raise ModelError(
             "M060",
             f"the TFLite file cannot be read: {error}",
-            hint="the file is truncated or damaged: download or convert it again",
+            hint=error.hint,
         ) from error
 
 
@@ -209,6 +211,7 @@ class _Reader:
             _quantization(tensor["quantization"], fixed, dtype, name),
             tensor["is_variable"],
             tensor["sparsity"],
+            tuple(fixed),
         )
 
     def _buffer(self, number: int, what: str) -> NDArray[np.uint8] | None:
@@ -278,14 +281,20 @@ def _quantization(
     scale, zero = given["scale"], given["zero_point"]
     if not zero.size:
         zero = np.zeros(scale.size, np.int64)
-    axis = given["quantized_dimension"]
-    one = scale.size == 1
-    if zero.size not in (1, scale.size) or not (one or _fits(scale.size, axis, shape)):
-        raise Damaged(f"tensor {display(name)!r} has scales that do not fit its shape")
+    # The only axis of a vector needs no number, and some converters write that of the weights.
+    axis = 0 if len(shape) == 1 else given["quantized_dimension"]
+    what = f"tensor {display(name)!r} of shape {list(shape)} has {scale.size} scales"
+    if zero.size not in (1, scale.size):
+        raise Damaged(f"{what} and {zero.size} zero points", _METADATA)
+    if scale.size > 1 and not _fits(scale.size, axis, shape):
+        if not 0 <= axis < len(shape):
+            raise Damaged(f"{what} along axis {axis}, which it does not have", _METADATA)
+        raise Damaged(f"{what} along axis {axis}, whose size is {shape[axis]}", _METADATA)
     if dtype[0] in "iu" and dtype in DTYPES:
         low, high = integer_limits(dtype)
         if zero.min() < low or zero.max() > high:
-            raise Damaged(f"tensor {display(name)!r} has a zero point that {dtype} does not hold")
+            text = f"tensor {display(name)!r} has a zero point that {dtype} does not hold"
+            raise Damaged(text, _METADATA)
     return Quantization(scale, np.broadcast_to(zero, scale.shape), axis)
 
 
