@@ -20,6 +20,8 @@ SCALES = {
     "drawn": ((0.05123, 0.07133, 0.09871), (3, -9, 4), True),
     "finer": ((0.0213, 0.0713, 0.0487), (0, 17, -128), True),
     "ties": ((0.125, 0.0625, 0.125), (5, 0, -7), True),
+    "wide": ((0.09, 0.081234567, 0.0213579), (90, -101, 77), True),
+    "narrow": ((0.0213579, 0.031234567, 0.0999), (-128, 127, 0), True),
     "equal": ((0.031, 0.031, 0.031), (0, 0, 0), True),
     "decimal": ((0.05, 0.07, 0.1), (3, -9, 4), False),
 }
@@ -84,3 +86,24 @@ def test_results_that_reach_no_limit_keep_their_extremes() -> None:
     total = np.round(0.2 * codes[:, None] + 0.11 * codes).astype(np.int64)
     total[total == total.min()] += 1
     assert fitted((codes, codes), total, (-128, 127), (0.2, 0.11)) is None
+
+
+def test_most_scales_have_a_form() -> None:
+    """The sums keep as many bits as fit: with three fewer, a third of these scales have no form."""
+    rng, codes = np.random.default_rng(1), np.arange(-128, 128)
+    left = 20
+    for _ in range(12):
+        scales = rng.uniform(0.02, 0.1, 3).astype(np.float32).astype(np.float64)
+        most, zeros = 2 * max(scales[:2]), (3, -9)
+        a, b = (
+            fixed((codes - zero) << left, scale / most)
+            for zero, scale in zip(zeros, scales, strict=False)
+        )
+        total = fixed(a[:, None] + b, most / (2.0**left * scales[2])) + 4
+        steps = scales[0] / scales[2], scales[1] / scales[2]
+        form = fitted((codes - zeros[0], codes - zeros[1]), total, (-128, 127), steps, zeros)
+        assert form is not None, scales
+        sums = form.first * (codes[:, None] - zeros[0]) + form.second * (codes - zeros[1])
+        found = sums + form.offset - form.below * (sums < 0)
+        assert np.abs(found).max() < 2**31
+        assert np.array_equal(np.clip(found >> form.shift, -128, 127), np.clip(total, -128, 127))

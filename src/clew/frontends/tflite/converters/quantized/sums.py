@@ -25,6 +25,7 @@ _AROUND: Final = 3
 """By how much factors may differ from the nearest integers."""
 _STATES: Final = 256
 _SIGN: Final = 31
+_SLACK: Final = 1.001  # for factors that are not the nearest ones
 _FAR: Final = 1 << 40
 
 
@@ -93,10 +94,16 @@ def fitted(
 
     Ties go away from zero, so where there are many, negative sums need another offset.
     """
-    # The sum of magnitudes, with the wanted code and half a step, stays below 2**31.
-    size = float(_STATES * (2 * abs(steps[0]) + 2 * abs(steps[1]) + 2))
-    shift = _SIGN - 1 - int(np.frexp(size)[1])
-    if not 0 < shift < _SIGN or not np.isfinite(size):
+    # Sums of codes, of these less their zero points, and the results stay below 2**31.
+    given = zip(steps, operands, zeros, strict=True)
+    ends = [(abs(s), np.abs(codes).max(), np.abs(codes + zero).max()) for s, codes, zero in given]
+    size = max(
+        *(sum(step * each[n] for step, *each in ends) for n in range(2)), float(np.abs(total).max())
+    )
+    if not np.isfinite(size):
+        return None
+    shift = _SIGN - int(np.frexp(_SLACK * size + 2)[1])
+    if not 0 < shift < _SIGN:
         return None
     near = [int(np.rint(each * 2.0**shift)) for each in steps]
     value = near[0] * operands[0][:, None] + near[1] * operands[1]
