@@ -19,9 +19,8 @@ def usual_shapes_of(module: Module) -> Mapping[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for entry in module.main.attrs.get(USUAL, ()):
         match entry:
-            case (str(name), tuple(shape)) if (
-                len(shape) == ranks.get(name)
-                and all(isinstance(size, int) and size > 0 for size in shape)
+            case (str(name), tuple(shape)) if len(shape) == ranks.get(name) and all(
+                isinstance(size, int) and size > 0 for size in shape
             ):
                 found[name] = shape
     return found

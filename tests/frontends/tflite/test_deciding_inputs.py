@@ -29,7 +29,10 @@ def transposed(dtype: str) -> bytes:
         x = graph.input("x", (1, 2, 5, 3), dtype, scale=[0.01], zero=[0])
         codes = draw(1, 4, 2, 4, 3, dtype="i8", low=-127, high=128)
         weight = graph.constant(codes, "w", scale=[0.01, 0.02, 0.015, 0.03], zero=[0] * 4)
-        inputs, result = [size, weight, x], ("y", (1, 2, 10, 4), dtype, {"scale": [0.02], "zero": [0]})
+        inputs, result = (
+            [size, weight, x],
+            ("y", (1, 2, 10, 4), dtype, {"scale": [0.02], "zero": [0]}),
+        )
     return graph.file(
         graph.operator("TRANSPOSE_CONV", inputs, [result], ("TransposeConvOptions", _STRIDES), 3)
     )

@@ -21,7 +21,7 @@ from clew.frontends.faults import FAULTS
 from clew.frontends.limits import checked_size, over
 from clew.frontends.names import Symbols, UniqueNames, display
 from clew.frontends.tflite.codes import codes, is_code, numbers
-from clew.frontends.tflite.file.model import File, OperatorInfo, TensorInfo
+from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo
 from clew.frontends.tflite.file.model import constant as elements
 from clew.frontends.tflite.file.names import wanted_name
 from clew.frontends.tflite.layer import TfliteLayer
