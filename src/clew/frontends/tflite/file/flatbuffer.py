@@ -27,17 +27,16 @@ _SCALARS: Final = {name: struct.Struct("<" + code) for name, code in _FORMATS.it
 _DTYPES: Final = {
     name: np.dtype("u1" if name == "bool" else "<" + code) for name, code in _FORMATS.items()
 }
-_DOWNLOAD: Final = "the file is truncated or damaged: download or convert it again"
 _LEAST_TABLE: Final = 8  # bytes: where its slots are, and a reference to it
 _FIELD: Final = re.compile(r"(\w+)(?:@(\d+))?:([\[<]?)(\w+)[\]>]?(?:=(-?\w+))?")
 
 
 class Damaged(ValueError):
-    """Bytes that do not follow the schema, or contradict each other, with a hint."""
+    """Bytes that do not follow the schema."""
 
-    def __init__(self, text: str, hint: str = _DOWNLOAD) -> None:
-        super().__init__(text)
-        self.hint = hint
+
+class Inconsistent(Damaged):
+    """Parameters that contradict each other, in bytes that follow the schema."""
 
 
 class TooMany(Exception):

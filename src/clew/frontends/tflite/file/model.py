@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clew.frontends.limits import checked_size, over
 from clew.frontends.names import display
 from clew.frontends.tflite.file import options, schema
-from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema, TooMany
+from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Inconsistent, Schema, TooMany
 from clew.frontends.tflite.file.flexbuffer import flexible
 from clew.frontends.tflite.file.packed import unpacked
 from clew.frontends.tflite.file.sparse import places
@@ -29,7 +29,6 @@ _SCHEMA: Final = Schema({**schema.RECORDS, **options.RECORDS}, {**schema.UNIONS,
 _VERSION: Final = 3
 _CUSTOM: Final = "CUSTOM"
 _TABLES: Final = 16  # of an operator, its tensors, their scales and buffers
-_METADATA: Final = "the converter wrote these parameters: convert the model with another version"
 _OUTSIDE: Final = 1  # an offset up to this one says that a buffer lies in its table
 
 
@@ -123,11 +122,17 @@ def read(data: bytes | memoryview, budgets: Budgets) -> File:
         most = budgets.nodes * _TABLES
         what = "tables of the TFLite file, 16 for each layer"
         raise over("M009", what, f"more than {most}", "nodes", budgets.nodes) from None
+    except Inconsistent as error:
+        raise ModelError(
+            "M060",
+            f"the TFLite file cannot be read: {error}",
+            hint="the converter wrote these parameters: convert the model with another version",
+        ) from error
     except Damaged as error:
         raise ModelError(
             "M060",
             f"the TFLite file cannot be read: {error}",
-            hint=error.hint,
+            hint="the file is truncated or damaged: download or convert it again",
         ) from error
 
 
@@ -285,16 +290,16 @@ def _quantization(
     axis = 0 if len(shape) == 1 else given["quantized_dimension"]
     what = f"tensor {display(name)!r} of shape {list(shape)} has {scale.size} scales"
     if zero.size not in (1, scale.size):
-        raise Damaged(f"{what} and {zero.size} zero points", _METADATA)
+        raise Inconsistent(f"{what} and {zero.size} zero points")
     if scale.size > 1 and not _fits(scale.size, axis, shape):
         if not 0 <= axis < len(shape):
-            raise Damaged(f"{what} along axis {axis}, which it does not have", _METADATA)
-        raise Damaged(f"{what} along axis {axis}, whose size is {shape[axis]}", _METADATA)
+            raise Inconsistent(f"{what} along axis {axis}, which it does not have")
+        raise Inconsistent(f"{what} along axis {axis}, whose size is {shape[axis]}")
     if dtype[0] in "iu" and dtype in DTYPES:
         low, high = integer_limits(dtype)
         if zero.min() < low or zero.max() > high:
             text = f"tensor {display(name)!r} has a zero point that {dtype} does not hold"
-            raise Damaged(text, _METADATA)
+            raise Inconsistent(text)
     return Quantization(scale, np.broadcast_to(zero, scale.shape), axis)
 
 
