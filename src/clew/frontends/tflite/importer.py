@@ -70,7 +70,7 @@ class Importer:
         without_ones: bool = False,
     ) -> None:
         self.file: Final = file
-        self.builder: Final = GraphBuilder("tflite", budgets, without_ones=without_ones)
+        self.builder = GraphBuilder("tflite", budgets, without_ones=without_ones)
         self.loops: Final = LoopFacts(file)
         self._interface = interface_of(file, signature)
         self._shapes = shapes

@@ -125,7 +125,7 @@ def read(data: bytes | memoryview, budgets: Budgets) -> File:
     except Inconsistent as error:
         raise ModelError(
             "M060",
-            f"the TFLite file cannot be read: {error}",
+            f"the TFLite file is inconsistent: {error}",
             hint="the converter wrote these parameters: convert the model with another version",
         ) from error
     except Damaged as error:
