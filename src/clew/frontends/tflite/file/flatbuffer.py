@@ -35,7 +35,7 @@ class Damaged(ValueError):
     """Bytes that do not follow the schema."""
 
 
-class Inconsistent(Damaged):
+class Inconsistent(ValueError):
     """Parameters that contradict each other, in bytes that follow the schema."""
 
 

@@ -113,7 +113,7 @@ class File:
 def read(data: bytes | memoryview, budgets: Budgets) -> File:
     """Returns the contents of a file. Constants share its memory.
 
-    Errors: M060 for damaged bytes, M061 for another version, M006, M009 and M030 for what exceeds
+    Errors: M060 for damaged bytes and inconsistent parameters, M061 for another version, M006, M009 and M030 for what exceeds
     the budgets, U004 for element types that clew does not have.
     """
     try:
@@ -122,17 +122,17 @@ def read(data: bytes | memoryview, budgets: Budgets) -> File:
         most = budgets.nodes * _TABLES
         what = "tables of the TFLite file, 16 for each layer"
         raise over("M009", what, f"more than {most}", "nodes", budgets.nodes) from None
-    except Inconsistent as error:
-        raise ModelError(
-            "M060",
-            f"the TFLite file is inconsistent: {error}",
-            hint="the converter wrote these parameters: convert the model with another version",
-        ) from error
     except Damaged as error:
         raise ModelError(
             "M060",
             f"the TFLite file cannot be read: {error}",
             hint="the file is truncated or damaged: download or convert it again",
+        ) from error
+    except Inconsistent as error:
+        raise ModelError(
+            "M060",
+            f"the TFLite file is inconsistent: {error}",
+            hint="the converter wrote these parameters: convert the model with another version",
         ) from error
 
 
