@@ -113,8 +113,8 @@ class File:
 def read(data: bytes | memoryview, budgets: Budgets) -> File:
     """Returns the contents of a file. Constants share its memory.
 
-    Errors: M060 for damaged bytes and inconsistent parameters, M061 for another version, M006, M009 and M030 for what exceeds
-    the budgets, U004 for element types that clew does not have.
+    Errors: M060 for damaged bytes and inconsistent parameters, M061 for another version, M006, M009
+    and M030 for what exceeds the budgets, U004 for element types that clew does not have.
     """
     try:
         return _Reader(data, budgets).file()
