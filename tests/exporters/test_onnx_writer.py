@@ -12,7 +12,17 @@ import clew.ops  # noqa: F401
 from clew.exporters.onnx import can_write, to_onnx, write
 from clew.exporters.onnx import writer as writer_module
 from clew.frontends.onnx import load
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Tuple,
+    TupleGetItem,
+    Var,
+    While,
+)
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
@@ -433,3 +443,55 @@ def test_large_constants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.code == "U071"
     monkeypatch.setattr(writer_module, "_MOST_BYTES", 64)
     onnx.checker.check_model(to_onnx(Function((x,), call)), full_check=True)
+
+
+def _less(index: Var, limit: int) -> Expr:
+    return _op("less", index, Constant(np.int64(limit)))
+
+
+@pytest.mark.parametrize("trips", [3, None])
+def test_loops(trips: int | None) -> None:
+    x, start = _var("x", 2, 3), _var("start", 2, 3)
+    index, state, kept = _var("i", dtype="i64"), _var("s", 2, 3), _var("k", 2, 3)
+    after = _op("add", _op("multiply", state, Constant(np.full((2, 3), 2, "f4"))), kept)
+    fields = [after, kept, *([state] if trips else [])]
+    body = Function((index, state, kept), Tuple(fields))
+    cond = Function((index, state, kept), _less(index, 3))
+    loop = While(cond, body, [start, x], scans=len(fields) - 2, trips=trips)
+    results = [TupleGetItem(loop, n) for n in range(len(fields))]
+    summed = _op("add", results[0], x)
+    model = _agrees(Function((x, start), Tuple([summed, *results])))
+    assert "Loop" in _kinds(model)
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_a_loop_whose_state_is_a_constant_and_whose_results_are_unused() -> None:
+    x = _var("x", 3)
+    index, one, two = _var("i", dtype="i64"), _var("a", 3), _var("b", 3)
+    body = Function((index, one, two), Tuple([two, one]))
+    cond = Function((index, one, two), _less(index, 5))
+    loop = While(cond, body, [x, Constant(np.arange(3, dtype="f4"))], trips=5)
+    model = _agrees(Function((x,), Tuple([TupleGetItem(loop, 0)])))
+    assert _kinds(model) == ["Loop"]
+
+
+def test_branches_read_values_around_them() -> None:
+    x, flag = _var("x", 2, 3), _var("flag", dtype="i64")
+    a, b = _var("a", 2, 3), _var("b", 2, 3)
+    weight = Constant(np.full((2, 3), 3, "f4"))
+    doubled = _op("add", x, x)
+    branches = [Function((a,), _op("multiply", a, weight)), Function((b,), b)]
+    for limit in (0, 9):
+        chosen = If(_less(flag, limit), branches[0], branches[1], [doubled])
+        model = _agrees(Function((x, flag), Tuple([chosen, doubled])))
+        assert "If" in _kinds(model)
+        onnx.checker.check_model(model, full_check=True)
+
+
+def test_a_loop_of_another_size_each_time_is_refused() -> None:
+    x = _var("x", 3)
+    index, state = _var("i", dtype="i64"), _var("s", 3)
+    body = Function((index, state), Tuple([state, state]))
+    loop = While(Function((index, state), _less(index, 3)), body, [x], scans=1)
+    with pytest.raises(UnsupportedError, match="U070"):
+        to_onnx(Function((x,), Tuple([TupleGetItem(loop, 1)])))

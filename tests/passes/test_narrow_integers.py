@@ -10,6 +10,7 @@ import pytest
 
 import clew
 from clew.ir.expr import Call
+from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import to_numpy
 from clew.ir.visit import post_order
@@ -109,8 +110,42 @@ def test_all_zero_points(kit: Any, data: str, weight: str, target: Any) -> None:
             found = after(kit, before, target or kit.lanes())
             dense = dense_of(found)
             assert dense is not None
-            assert dense.args[1].tensor.dtype == ("i16" if target is PLAIN else "i8")
+            kept = target is not PLAIN or (weight == "i8" and not np.any(weight_zero))
+            assert dense.args[1].tensor.dtype == ("i8" if kept else "i16")
             check(kit, before, found)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, "i8"), (16, "i8"), (17, "i16")])
+def test_few_rows_widen_a_weight_as_they_read_it(kit: Any, rows: int, expected: str) -> None:
+    before = product(
+        kit, "i8", draw("i8", DEPTH, UNITS, seed=3), (np.array(3, np.uint8), None), rows=rows
+    )
+    found = after(kit, before, PLAIN)
+    dense = dense_of(found)
+    assert dense is not None
+    assert [a.tensor.dtype for a in dense.args] == ["i16", expected]
+    check(kit, before, found)
+
+
+@pytest.mark.parametrize("units", [7, 40])
+@pytest.mark.parametrize("depth", [12, 13])
+def test_bytes_beside_pairs_are_widened_in_vectors(kit: Any, depth: int, units: int) -> None:
+    x = kit.var("x", 3, depth, dtype="i8")
+    factors = (
+        operand(kit, x, np.array(3, np.uint8)),
+        operand(kit, kit.const(draw("i8", depth, units)), None),
+    )
+    module = kit.module([x], kit.layer("nn.matmul", *factors))
+    target = target_of("cpu-avx2")
+    model = clew.compile(module, target=target, threads=1)
+    (kernel,) = [k for k in model.kernels if "dense" in k.name]
+    if units > 8 and depth % 2 == 0:
+        assert "pmovsxbw" in str(kernel.asm)
+        assert "pmaddwd" in str(kernel.asm)
+    if set(target.features.split(",")) <= set(target_of("cpu").features.split(",")):
+        given = draw("i8", 3, depth, seed=5)
+        expected = interpret(module, {"x": given})
+        assert np.array_equal(model(given), next(iter(expected.values())))
 
 
 def test_a_weight_may_consist_of_moved_elements(kit: Any) -> None:

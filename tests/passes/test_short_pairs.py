@@ -85,7 +85,7 @@ def test_any_two_products_of_a_column(
         module = kit.module([x], kit.layer("nn.dense", *operands, weight_layout=layout))
         dense = product_of(narrowed(kit, module, AVX2), "nn.dense")
         assert dense.attrs.pairs_fit is fits
-        assert dense.args[1].tensor.dtype == ("i8" if fits else "i16")
+        assert dense.args[0].tensor.dtype == ("u8" if fits else "i16")
         plain = product_of(narrowed(kit, module, VNNI), "nn.dense")
         assert not plain.attrs.pairs_fit
         assert plain.args[1].tensor.dtype == "i8"

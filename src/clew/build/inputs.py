@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from clew.ir.deferred import DeferredModule
 from clew.ir.dims import SymDim
 from clew.ir.expr import Var
@@ -21,6 +23,7 @@ from clew.ir.types import (
     UnrankedType,
     to_numpy,
 )
+from clew.ir.usual_shapes import usual_shapes_of
 from clew.runtime.drawing import complete
 from clew.runtime.first_values import named_with_sizes, with_sizes
 from clew.runtime.input_spec import ANY_SHAPE, InputSpec
@@ -100,7 +103,13 @@ def inputs_of(module: Module) -> list[InputSpec]:
     found, states = list(map(_input, module.main.params)), states_of(module)
     for spec in found:
         if spec.name in states:
-            spec.initial, spec.fed_by = states[spec.name].initial, states[spec.name].output
+            state = states[spec.name]
+            # As kernels read it in place: zeros in a model are broadcast.
+            spec.initial = np.require(state.initial, requirements=("C", "A"))
+            spec.fed_by = state.output
+    usual = usual_shapes_of(module)
+    for spec in found:
+        spec.usual = usual.get(spec.name)
     form = form_of(module)
     counts = form.counts if form is not None else ()
     for number, spec in enumerate(found):

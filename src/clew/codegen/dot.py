@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from clew.codegen.address import Bound, element_bytes
+from clew.codegen.address import Bound, Place, element_bytes
 from clew.codegen.builder import Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.values import Values
+from clew.ir.types import bits
 from clew.loop.ir import For, Store
 from clew.loop.products import product_of, step_along
 from clew.te.expr import Binary, Inlined, Load, Scalar
 
 _LANES: Final = (4, 8, 16)
 _BYTES: Final = 4  # of a lane
+_GROUP_BITS: Final = 32
 
 
 def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
@@ -26,7 +28,7 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     if product is None or v.lanes not in _LANES or loop.extent != product.group:
         return None
     (a, b), numbers = (product.a, product.b), product.numbers
-    if (a.dtype, b.dtype) == ("i8", "u8"):
+    if (a.dtype, b.dtype) in (("i8", "u8"), ("i8", "i16")):
         (a, b), numbers = (b, a), (numbers[1], numbers[0])
     instructions = v.b.module.instructions
     found = instructions.dot(a.dtype, b.dtype, v.lanes, pairs_fit=product.pairs_fit)
@@ -132,6 +134,10 @@ def _groups(v: Values, load: Load, group: int) -> Value | None:
         return None
     key = (place.key, place.offset, "dot", v.lanes, id(load.source.root), v.mask and v.mask.text)
     found = v.loads.get(key)
+    if group * bits(load.dtype) < _GROUP_BITS and v.mask is not None:
+        return None
+    if found is None and group * bits(load.dtype) < _GROUP_BITS:
+        found = v.loads[key] = _widened(v, load, place, group)
     if found is None:
         pointer = v.pointer_at(load.source, place)
         align = element_bytes(load.dtype)
@@ -144,3 +150,13 @@ def _groups(v: Values, load: Load, group: int) -> Value | None:
             found = v.masked_load("i32", pointer, align)
         v.loads[key] = found
     return found
+
+
+def _widened(v: Values, load: Load, place: Place, group: int) -> Value:
+    """Returns pairs of `i8` as `i32` of two `i16`."""
+    lanes = v.lanes if place.step else 1
+    count, pointer = lanes * group, v.pointer_at(load.source, place)
+    text = f"load {llvm_type(load.dtype, count)}, ptr {pointer}, align 1"
+    narrow = v.b.value(text, load.dtype, count)
+    wide = v.b.value(f"sext {narrow.typed} to {llvm_type('i16', count)}", "i16", count)
+    return v.b.value(f"bitcast {wide.typed} to {llvm_type('i32', lanes)}", "i32", lanes)

@@ -49,7 +49,8 @@ _SMALL = ("i8", "u8")
 
 @dataclass(frozen=True)
 class Product:
-    """A store that adds `wide(a) * wide(b)`; `group` neighbors of each operand fit 32 bits.
+    """A store that adds `wide(a) * wide(b)`; `group` neighbors of each operand fit 32 bits, those
+    of `i8` beside `i16` after they are widened.
 
     `pairs_fit` states that 16 bits hold the sum of any two products. `numbers` are the factors
     before they are widened: the loads `a` and `b`, or codes of a few bits that are unpacked from
@@ -65,7 +66,7 @@ class Product:
     @property
     def group(self) -> int:
         """The number of elements of an operand that fit 32 bits."""
-        return _GROUP_BITS // bits(self.a.dtype)
+        return _GROUP_BITS // max(bits(self.a.dtype), bits(self.b.dtype))
 
 
 def product_of(store: Stmt) -> Product | None:
@@ -80,7 +81,10 @@ def product_of(store: Stmt) -> Product | None:
     if a is None or b is None:
         return None
     floats = (a.dtype, b.dtype, value.dtype) == ("bf16", "bf16", "f32")
-    pairs = (a.dtype, b.dtype, value.dtype) == ("i16", "i16", "i32")
+    pairs = value.dtype == "i32" and (
+        a.dtype == b.dtype == "i16"
+        or ({a.dtype, b.dtype} == {"i16", "i8"} and numbers == (a, b))  # no codes of a few bits
+    )
     integers = a.dtype in _SMALL and b.dtype in _SMALL and value.dtype == "i32"
     fit = any(isinstance(_plain(x), ShortFactor) for x in value.children)
     if not (floats or pairs or integers):

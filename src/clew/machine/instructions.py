@@ -86,9 +86,12 @@ class Instructions:
         On Intel's CPUs (those that also have `avx512fp16`), the one for `bf16` takes four times as
         long as a fused multiply-add. AVX-VNNI is the one for integers without AVX-512, up to 256
         bits. Without either, an addition follows products of pairs of `i16`. Products of bytes are
-        then added in pairs of 16 bits if `pairs_fit` promises that these hold all such sums.
+        then added in pairs of 16 bits if `pairs_fit` promises that these hold all such sums. An
+        `i8` beside `i16` is widened when it is loaded.
         """
         bits = lanes * _LANE_BITS
+        if (data, weight) == ("i16", "i8"):
+            weight = data
         if (data, weight, bits) == ("u8", "i8", _NEON_BITS) and self.has("i8mm"):
             return DotInstruction("llvm.aarch64.neon.usdot.v4i32.v16i8", "i8")
         if (data, weight, bits) == ("u8", "i8", _NEON_BITS) and self.has("dotprod"):

@@ -55,8 +55,10 @@ class DotUnit:
 
     def multiplies(self, data: str, weight: str, *, pairs_fit: bool = False) -> bool:
         """Whether the instruction sums products of these operands; `pairs_fit` promises that 16
-        bits hold the sum of any two.
+        bits hold the sum of any two. Weights of `i8` are widened to `i16` when they are loaded.
         """
+        if (data, weight) == ("i16", "i8"):
+            weight = data
         return (data, weight) == (self.data, self.weight) and (pairs_fit or not self.short_pairs)
 
     @property

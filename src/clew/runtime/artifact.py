@@ -175,8 +175,11 @@ def _input(record: Json) -> InputSpec:
         spec.expressions = {**spec.expressions, int(axis): symbolic_of_record(dim)}
     spec.rules = tuple(map(SizeRule.of_record, record.get("rules", ())))
     if "initial" in record:
-        spec.initial = spec.check(array_of(record["initial"]))
+        initial = spec.check(array_of(record["initial"]))
+        spec.initial = np.require(initial, requirements=("C", "A"))
         spec.fed_by = str(record["fed_by"])
+    if "usual" in record:
+        spec.usual = tuple(map(int, record["usual"]))
     if spec.value_names and len(spec.value_names) != math.prod(map(int, spec.shape)):
         raise ValueError(f"{spec.name} has {len(spec.value_names)} names of values")
     return spec

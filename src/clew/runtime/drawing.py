@@ -33,7 +33,8 @@ def complete(
     states, and random values for the others.
 
     Named sizes come from the given inputs, else from `shapes` (by input), else from `last`: the
-    shapes of the last run by input, and the values of inputs that decide sizes.
+    shapes of the last run by input, and the values of inputs that decide sizes; else from the
+    inputs' usual shapes.
 
     Errors: I041 to I043 for given inputs, I061 for sizes that remain unknown, I303 for `shapes`
     that do not fit.
@@ -58,7 +59,8 @@ def complete(
                 hint="numbers must match, only named sizes vary",
             )
     before = {n: v if isinstance(v, tuple) else np.shape(v) for n, v in last.items()}
-    sizes = _named_sizes(inputs, before)
+    sizes = _named_sizes(inputs, {i.name: i.usual for i in inputs if i.usual is not None})
+    sizes |= _named_sizes(inputs, before)
     sizes |= _named_sizes(inputs, wanted)
     sizes |= sizes_of(inputs, checked)
     checked |= {n: repeated(specs[n], sizes) for n in rows if n not in checked}

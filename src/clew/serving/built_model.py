@@ -169,7 +169,11 @@ class BuiltModel(Model["Kernel", "Build"]):
 
         Errors: those of a call.
         """
-        return self.served_for(self.checked(list(self.named_inputs(inputs).values()))).build
+        if isinstance(inputs, (list, tuple)) and len(inputs) == len(self._inputs):
+            given: Sequence[Any] = inputs  # in order, states included
+        else:
+            given = list(self.named_inputs(inputs).values())
+        return self.served_for(self.checked(given)).build
 
     # --- inputs with default values ---
 

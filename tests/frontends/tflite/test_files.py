@@ -283,3 +283,46 @@ def test_no_elements_and_sizes_that_are_too_large() -> None:
     y = graph.operator("ABS", [x], [("y", (0,), "f32")])
     with pytest.raises(ModelError, match=r"M006.*'x' has no elements, but sizes"):
         load(graph.file(y))
+
+
+def scaled(count: int, axis: int, zeros: int | None = None) -> bytes:
+    """Returns a convolution whose bias has some scales along an axis."""
+    graph = Graph()
+    x = graph.input("x", (1, 4, 4, 3), "i8", scale=[0.5], zero=[1])
+    codes = draw(1, 2, 1, 1, 3, dtype="i8", low=-9, high=9)
+    weight = graph.constant(codes, "w", scale=[0.1, 0.2], zero=[0, 0])
+    scales = {"scale": [0.05, 0.1, 0.2][:count], "zero": [0] * (count if zeros is None else zeros)}
+    bias = graph.constant(np.int32([7, -9]), "bias", axis=axis, **scales)
+    result = [("y", (1, 4, 4, 2), "i8", {"scale": [0.3], "zero": [2]})]
+    window = {"padding": 0, "stride_w": 1, "stride_h": 1}
+    return graph.file(
+        graph.operator("CONV_2D", [x, weight, bias], result, ("Conv2DOptions", window), 3)
+    )
+
+
+def test_the_axis_of_a_bias_may_be_that_of_the_weights() -> None:
+    """LiteRT refuses such files, and TFLite Micro reads them."""
+    feed = {"x": draw(1, 1, 4, 4, 3, dtype="i8", low=-128, high=128)}
+    found = interpret(load(scaled(2, 3)), feed)["y"]
+    np.testing.assert_array_equal(found, litert(scaled(2, 0), feed)[0])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (scaled(3, 0), r"'bias' of shape \[2\] has 3 scales along axis 0, whose size is 2"),
+        (scaled(2, 0, zeros=3), r"'bias' of shape \[2\] has 2 scales and 3 zero points"),
+    ],
+)
+def test_scales_that_do_not_fit(data: bytes, said: str) -> None:
+    with pytest.raises(ModelError, match=f"M060.*{said}[^§]*convert the model") as caught:
+        load(data)
+    assert "damaged" not in str(caught.value)
+
+
+def test_scales_along_an_axis_that_a_tensor_does_not_have() -> None:
+    graph = Graph()
+    x = graph.input("x", (2, 3), "i8", scale=[0.5, 0.2], zero=[0, 0], axis=4)
+    y = graph.operator("ABS", [x], [("y", (2, 3), "i8", {"scale": [0.5], "zero": [0]})])
+    with pytest.raises(ModelError, match=r"M060.*2 scales along axis 4, which it does not have"):
+        load(graph.file(y))

@@ -369,6 +369,55 @@ def test_filters_of_codes_have_the_bits_of_litert() -> None:
     agree(graph.file(y), codes_of((BATCH, SIZE), np.int8))
 
 
+def test_filters_of_codes_may_have_states_of_bytes() -> None:
+    """Files for microcontrollers have them. LiteRT takes such states for 16 bits."""
+    graph, rng, memory, filters = Graph(), np.random.default_rng(1), 3, 4
+    x = graph.input("x", (1, SIZE), "i8", scale=[0.02], zero=[7])
+    features = rng.integers(-127, 128, (filters, SIZE), np.int8)
+    times = rng.integers(-127, 128, (filters, memory), np.int8)
+    inputs = [x, graph.constant(features, scale=[0.01]), graph.constant(times, scale=[0.03]), -1]
+    state = {"scale": [0.16], "is_variable": True}
+    inputs.append(graph.tensor("state", (1, filters * memory), "i8", **state))
+    options, result = ("SVDFOptions", {"rank": 1, "activation": 0}), [("y", (1, filters), "i8")]
+    y = graph.operator("SVDF", inputs, result, options, 3, scale=[0.25], zero=[3])
+    session = clew.compile(graph.file(y), threads=1).session()
+    kept, most = np.zeros((filters, memory)), 0.0
+    for feed in codes_of((1, SIZE), np.int8):
+        new = np.round((features.astype(float) @ (feed["x"][0].astype(float) - 7)) * 0.00125)
+        kept = np.concatenate([kept[:, 1:], np.clip(new, -128, 127)[:, None]], axis=1)
+        expected = np.clip(np.round((kept * times).sum(1) * 0.0192) + 3, -128, 127)
+        found = session(feed["x"])
+        assert np.abs(session.state["state"].reshape(kept.shape) - kept).max() <= 1  # ties
+        kept = session.state["state"].reshape(kept.shape).astype(float)
+        most = max(most, float(np.abs(kept).max()))
+        assert np.abs(found[0] - expected).max() <= 3
+    assert most > 20
+
+
+def test_calls_of_models_with_states_have_a_native_form() -> None:
+    """First values that are broadcast zeros would be copied in each call."""
+    model = clew.compile(keyword_model(), threads=1)
+    frames = [feed["x"] for feed in fed((1, 1, 20, 1), count=6)]
+    found = [model(frame) for frame in frames]
+    assert model.native is not None
+    for frame, first in zip(frames, found, strict=True):
+        assert np.array_equal(model(frame), first)
+    assert all(i.initial is None or i.initial.flags.c_contiguous for i in model.inputs)
+
+
+def test_models_with_states_are_profiled() -> None:
+    model = clew.compile(keyword_model(), threads=1)
+    given = model.drawn()
+    assert model.build_for(given) is model.build
+    names = {
+        kernel.name
+        for kernel in model.profile(
+            dict(zip(model.input_names, given, strict=True)), sample=0.05, repeats=3, roofline=False
+        ).kernels
+    }
+    assert names
+
+
 def test_states_of_graphs_in_control_flow_start_anew() -> None:
     graph = Cells()
     x, condition = graph.input("x", (BATCH, SIZE), "f32"), graph.input("c", (), "bool")

@@ -63,6 +63,10 @@ ROWS_FOR_MATRIX_UNIT: Final = threshold(
 NEIGHBORS_TO_PAIR: Final = threshold(
     4, "elements", "channels and columns of a filter, with fewer of which pairs stay half empty"
 )
+ROWS_OF_BYTES: Final = threshold(
+    16, "rows", "of pairs of `i16` times a weight of `i8`, which few rows widen as they read it",
+    measured="Zen 3",
+)  # fmt: skip
 CODES_TO_KEEP: Final = threshold(
     1 << 14, "elements", "a smaller weight of few bits is widened when it is compiled"
 )

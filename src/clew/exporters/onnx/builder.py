@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from clew.frontends.onnx.file.tensors import number_of
 from clew.ir.expr import Constant
@@ -143,6 +144,37 @@ class GraphBuilder:
         )
         return names
 
+    @contextmanager
+    def subgraph(self) -> Iterator[None]:
+        """Collects the nodes of the block apart from those of the graph around it."""
+        outer = self.nodes, self._results
+        self.nodes, self._results = [], set()
+        try:
+            yield
+        finally:
+            self.nodes, self._results = outer
+
+    def control(
+        self,
+        label: str,
+        op: str,
+        inputs: Sequence[str],
+        dtypes: Sequence[str],
+        graphs: Mapping[str, GraphProto],
+    ) -> tuple[str, ...]:
+        """Adds a node that runs subgraphs and returns the names of its results."""
+        name = self.unique(label or op)
+        names = tuple(self.unique(f"{name}:{n}") for n in range(len(dtypes)))
+        self.dtypes.update(zip(names, dtypes, strict=True))
+        self._results.update(names)
+        self.nodes.append(helper.make_node(op, inputs, names, name=name, **graphs))
+        return names
+
+    @property
+    def all_nodes(self) -> list[NodeProto]:
+        """The nodes, with those of subgraphs."""
+        return [each for node in self.nodes for each in _with_inner(node)]
+
     def prune(self, results: Sequence[str]) -> None:
         """Drops the nodes whose results nothing reads."""
         read = set(results)
@@ -150,7 +182,7 @@ class GraphBuilder:
         for node in reversed(self.nodes):
             if read.intersection(node.output):
                 kept.append(node)
-                read.update(node.input)
+                read |= _read_by([node])
         self.nodes = kept[::-1]
 
     def is_result(self, name: str) -> bool:
@@ -165,7 +197,7 @@ class GraphBuilder:
         """Gives values other names."""
         if not names:
             return
-        for node in self.nodes:
+        for node in self.all_nodes:
             for values in (node.input, node.output):
                 for n, value in enumerate(values):
                     if value in names:
@@ -173,15 +205,28 @@ class GraphBuilder:
 
     def initializers(self, results: Sequence[str]) -> list[TensorProto]:
         """Returns the constants that nodes or results of the graph read."""
-        read = {name for node in self.nodes for name in node.input} | set(results)
+        read = _read_by(self.nodes) | set(results)
         return [_tensor(name, data()) for name, data in self._constants.items() if name in read]
 
     def constant_bytes(self, results: Sequence[str]) -> int:
         """Returns the number of bytes of the constants that nodes or results of the graph read.
         Those computed from others count as many elements as the others have.
         """
-        read = {name for node in self.nodes for name in node.input} | set(results)
+        read = _read_by(self.nodes) | set(results)
         return sum(size for name, size in self._bytes.items() if name in read)
+
+
+def _with_inner(node: NodeProto) -> Iterator[NodeProto]:
+    """Yields a node and the nodes of its subgraphs."""
+    yield node
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _with_inner(inner)
+
+
+def _read_by(nodes: Sequence[NodeProto]) -> set[str]:
+    """Returns the names of the values that nodes read, also in their subgraphs."""
+    return {name for node in nodes for each in _with_inner(node) for name in each.input}
 
 
 def _tensor(name: str, array: NDArray[Any]) -> TensorProto:

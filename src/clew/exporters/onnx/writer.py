@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from onnx import ModelProto, ValueInfoProto, helper
+import numpy as np
+from onnx import GraphProto, ModelProto, ValueInfoProto, helper
 
 from clew.exporters.onnx.builder import OPSET, GraphBuilder
 from clew.exporters.onnx.joins import Join, Site, joins_in
@@ -19,9 +20,11 @@ from clew.ir.expr import (
     Constant,
     Expr,
     Function,
+    If,
     Tuple,
     TupleGetItem,
     Var,
+    While,
 )
 from clew.ir.syntax import span_text
 from clew.ir.types import HOST_DTYPES, TensorType, TupleType, Type
@@ -116,7 +119,7 @@ def write(function: Function, *, name: str = "clew") -> WrittenModel:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=_IR_VERSION,
     )
-    made = {node.name: calls[node.name] for node in builder.nodes if node.name in calls}
+    made = {node.name: calls[node.name] for node in builder.all_nodes if node.name in calls}
     return WrittenModel(model, tuple(inputs), tuple(outputs), made)
 
 
@@ -179,6 +182,10 @@ def _written(
             return tuple(one for field in node.fields for one in values[field.id])
         case TupleGetItem():
             return (values[node.value.id][node.index],)
+        case If():
+            return _branched(node, values, builder, calls)
+        case While():
+            return _looped(node, values, builder, calls)
         case Call(op=Function() as called) if "composite" in called.attrs:
             return _body(called, [values[a.id] for a in node.args], builder, calls)
         case Call():
@@ -196,6 +203,87 @@ def _written(
             return names
     what = f"the variable {node.name}" if isinstance(node, Var) else type(node).__name__
     raise UnsupportedError("U070", f"{what} has no ONNX form")
+
+
+def _branched(
+    node: If,
+    values: dict[int, tuple[str, ...]],
+    builder: GraphBuilder,
+    calls: dict[str, tuple[Call, ...]],
+) -> tuple[str, ...]:
+    """Writes branches and returns the names of their values. They read the values around them."""
+    condition, args = values[node.cond.id], [values[arg.id] for arg in node.args]
+    graphs = {}
+    for key, branch in (("then_branch", node.then), ("else_branch", node.orelse)):
+        with builder.subgraph():
+            results = _body(branch, args, builder, calls)
+            graphs[key] = _graph(builder, key, [], results, branch.body.type)
+    label, dtypes = label_of(node.span), [t.dtype for t in _static_types(node.type)]
+    return builder.control(label, "If", condition, dtypes, graphs)
+
+
+def _looped(
+    node: While,
+    values: dict[int, tuple[str, ...]],
+    builder: GraphBuilder,
+    calls: dict[str, tuple[Call, ...]],
+) -> tuple[str, ...]:
+    """Writes a loop and returns the names of its values: a count if the number of iterations is
+    known, else a condition, which the body computes for the next iteration.
+    """
+    types = _static_types(node.type)
+    first = [values[value.id] for value in node.init]
+    counted = isinstance(node.trips, int)
+    count, going = "", ""
+    if counted:
+        count = builder.constant(np.array(node.trips, np.int64))
+    else:
+        zero = builder.constant(np.array(0, np.int64))
+        (going,) = _body(node.cond, [(zero,), *first], builder, calls)
+    with builder.subgraph():
+        held = builder.value("going", "bool")
+        names = [builder.value(p.name, p.tensor.dtype) for p in node.body.params]
+        results = _body(node.body, [(name,) for name in names], builder, calls)
+        after = held
+        if not counted:
+            one = builder.constant(np.array(1, np.int64))
+            (index,) = builder.node("", "Add", [names[0], one], 1, "", {})
+            state = [(name,) for name in results[: len(first)]]
+            (after,) = _body(node.cond, [(index,), *state], builder, calls)
+        scalar = TensorType((), "bool")
+        params = [(names[0], node.body.params[0].tensor), (held, scalar)]
+        params += [(n, p.tensor) for n, p in zip(names[1:], node.body.params[1:], strict=True)]
+        told = TupleType((scalar, *_static_types(node.body.body.type)))
+        body = _graph(builder, "body", params, (after, *results), told)
+    inputs = [count, going, *(name for (name,) in first)]
+    dtypes = [t.dtype for t in types]
+    return builder.control(label_of(node.span), "Loop", inputs, dtypes, {"body": body})
+
+
+def _graph(
+    builder: GraphBuilder,
+    name: str,
+    params: Sequence[tuple[str, TensorType]],
+    results: Sequence[str],
+    type_: Type,
+) -> GraphProto:
+    """Returns the subgraph of the nodes that were collected."""
+    types = _static_types(type_)
+    outputs = _outputs(builder, results, [f"{name}:result"] * len(results))
+    builder.prune(outputs)
+    return helper.make_graph(
+        builder.nodes,
+        name,
+        [_info(n, t) for n, t in params],
+        [_info(n, t) for n, t in zip(outputs, types, strict=True)],
+    )
+
+
+def _static_types(type_: Type) -> list[TensorType]:
+    """Returns the types of a value's tensors. Errors: U070 for other values, or open sizes."""
+    for each in _fields(type_):
+        _need_static("a value of a loop or a branch", each)
+    return _tensors(type_)
 
 
 def _joined(

@@ -9,6 +9,7 @@ from typing import Any
 
 from clew.frontends.format import FileRun, Format, Peer
 from clew.frontends.listing import Listing
+from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.errors import InputError
 from clew.support.recognize import Head
@@ -36,6 +37,15 @@ class Tflite(Format):
         from clew.frontends.tflite.loader import load  # noqa: PLC0415 - see above
 
         return load(source, **options)
+
+    def load_or_defer(self, source: Any, **options: Any) -> Module | DeferredModule:
+        """Returns the module, or an object that imports the file in a run.
+
+        Errors: see `clew.frontends.tflite.load`.
+        """
+        from clew.frontends.tflite.loader import load_or_defer  # noqa: PLC0415 - see above
+
+        return load_or_defer(source, **options)
 
     def listing(
         self, path: str | os.PathLike[str], layers: Mapping[str, str] | None = None

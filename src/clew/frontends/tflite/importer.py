@@ -11,7 +11,7 @@ numbers that the codes represent, and their result is quantized again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from clew.frontends.faults import FAULTS
 from clew.frontends.limits import checked_size, over
 from clew.frontends.names import Symbols, UniqueNames, display
 from clew.frontends.tflite.codes import codes, is_code, numbers
-from clew.frontends.tflite.file.model import File, OperatorInfo, TensorInfo
+from clew.frontends.tflite.file.model import File, GraphInfo, OperatorInfo, TensorInfo
 from clew.frontends.tflite.file.model import constant as elements
 from clew.frontends.tflite.file.names import wanted_name
 from clew.frontends.tflite.layer import TfliteLayer
@@ -30,12 +30,15 @@ from clew.frontends.tflite.registry import CODES, CONVERTERS, ON_CODES
 from clew.frontends.tflite.scope import KEEPING, SETTINGS, Scope
 from clew.frontends.tflite.signatures import interface_of
 from clew.frontends.tflite.variables import Memory, Variables, variable_tensor
+from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr
 from clew.ir.module import Module
 from clew.ir.state import STATE, state_attribute
 from clew.ir.types import DTYPES, TensorType, to_numpy
+from clew.ir.usual_shapes import USUAL
 from clew.ops.registry import bound_in_tflite
+from clew.support.arrays import native
 from clew.support.budgets import Budgets
 from clew.support.call_form import FORM, CallForm
 from clew.support.errors import (
@@ -54,7 +57,7 @@ _UNDEFINED: Final = frozenset({"CONCAT_EMBEDDINGS"})
 
 class Importer:
     """Imports the first subgraph of a file, or that of a signature. `shapes` overrides those of
-    inputs, by name.
+    inputs, by name. Inputs with a value in `constants` are constants, and also stay parameters.
     """
 
     def __init__(
@@ -63,12 +66,15 @@ class Importer:
         shapes: Mapping[str, Sequence[int | str]],
         budgets: Budgets,
         signature: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+        without_ones: bool = False,
     ) -> None:
         self.file: Final = file
-        self.builder: Final = GraphBuilder("tflite", budgets)
+        self.builder = GraphBuilder("tflite", budgets, without_ones=without_ones)
         self.loops: Final = LoopFacts(file)
         self._interface = interface_of(file, signature)
         self._shapes = shapes
+        self._constants = constants or {}
         self._symbols = Symbols()
         self._names = UniqueNames()
         self._layer_names: dict[tuple[str, int, int], str] = {}
@@ -91,11 +97,13 @@ class Importer:
         output_names = UniqueNames()
         names = [output_names.claim(name) for name in self._interface.outputs]
         states = list(self.variables.states(output_names))
+        usual = self._usual(scope.graph)
+        attributes: dict[str, Any] = {USUAL: usual} if usual else {}
         if not states:
-            return self.builder.module(outputs, names, {})
+            return self.builder.module(outputs, names, attributes)
         count, given = len(outputs), len(self.builder.params)
         shown = 0 if count == 1 else ("tuple", tuple(range(count)))
-        attributes = {
+        attributes |= {
             STATE: state_attribute([state for *_, state in states]),
             FORM: CallForm(self._interface.inputs, tuple(range(given)), shown).plain,
         }
@@ -103,6 +111,43 @@ class Importer:
         outputs += [value for _, value, _ in states]
         names += [state.output for *_, state in states]
         return self.builder.module(outputs, names, attributes)
+
+    def _usual(self, graph: GraphInfo) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Returns the shapes that the file has for inputs with open sizes."""
+        named = ((name, graph.tensors[n]) for name, n in self._named_inputs(graph))
+        return tuple(
+            (name, tensor.usual)
+            for name, tensor in named
+            if name not in self._shapes and None in tensor.shape and min(tensor.usual) > 0
+        )
+
+    def _named_inputs(self, graph: GraphInfo) -> Iterable[tuple[str, int]]:
+        return zip(self._interface.inputs, graph.inputs, strict=True)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the model's outputs."""
+        names = UniqueNames()
+        return [names.claim(name) for name in self._interface.outputs]
+
+    def declared(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as declared in the file, with the given shapes. Sizes have the
+        names that an import gives them.
+        """
+        graph, symbols = self.file.graphs[self._interface.graph], Symbols()
+        return [
+            self._declared(name, graph.tensors[index], symbols)
+            for name, index in self._named_inputs(graph)
+        ]
+
+    def _declared(self, name: str, tensor: TensorInfo, symbols: Symbols) -> DeclaredInput:
+        shape: list[int | str] = []
+        for axis, size in enumerate(self._shapes.get(name, tensor.shape)):
+            if isinstance(size, int):
+                shape.append(size)
+            else:
+                shape.append(symbols.named(size) if size else symbols.fresh(f"{name}_{axis}"))
+        return DeclaredInput(name, tensor.dtype, tuple(shape))
 
     # --- inputs and constants ---
 
@@ -118,23 +163,20 @@ class Importer:
                 f"the model has no input {display(unknown[0])!r}",
                 hint=did_you_mean(display(unknown[0]), shown, "model's inputs"),
             )
-        for name, index in zip(names, scope.graph.inputs, strict=True):
+        for name, index in self._named_inputs(scope.graph):
             self._input_names.claim(name)
             type_ = self._input_type(name, scope.graph.tensors[index])
             scope.values[index] = self.builder.input(name, type_)
+            if name in self._constants:
+                data, span = native(self._constants[name]), self.builder.input_span(name)
+                scope.values[index] = Constant(data, name=name, span=span)
 
     def _input_type(self, name: str, tensor: TensorInfo) -> TensorType:
         what = f"input {display(name)!r}"
         if tensor.dtype not in DTYPES:
             raise UnsupportedError("U004", f"{what} has elements of type {tensor.dtype}")
-        shape: list[Dim] = []
-        given = self._shapes.get(name, tensor.shape)
-        for axis, size in enumerate(given):
-            if isinstance(size, int):
-                shape.append(size)
-            else:
-                known = self._symbols.named(size) if size else self._symbols.fresh(f"{name}_{axis}")
-                shape.append(SymDim.symbol(known))
+        declared = self._declared(name, tensor, self._symbols).shape or ()
+        shape: list[Dim] = [d if isinstance(d, int) else SymDim.symbol(d) for d in declared]
         checked_size(
             [size for size in shape if isinstance(size, int)],
             tensor.dtype,

@@ -104,8 +104,8 @@ class Memory:
 
 
 class Variables:
-    """The variables of a model. `memory` is that of the main graph. `starts` has the initial values
-    of tensors that are variables of other subgraphs.
+    """The variables of a model, if any `exist`. `memory` is that of the main graph. `starts` has
+    the initial values of tensors that are variables of other subgraphs.
     """
 
     def __init__(self, file: File, graph: int, builder: GraphBuilder, names: UniqueNames) -> None:
@@ -113,6 +113,11 @@ class Variables:
         self._names = names
         self._symbols = Symbols()
         self._assigned = _assigned(file, graph)
+        self.exist: Final = any(
+            any(tensor.is_variable for tensor in each.tensors)
+            or any(operator.op == "VAR_HANDLE" for operator in each.operators)
+            for each in called(file, graph)
+        )
         self._initial: dict[Variable, NDArray[Any]] = {}
         self._initialized: set[int] = set()
         self._params: dict[Variable, tuple[Var, NDArray[Any]]] = {}

@@ -18,7 +18,7 @@ from clew.cost.convolution import (
     winograd_cycles,
 )
 from clew.cost.policy.convolutions import WINOGRAD_GAIN
-from clew.cost.policy.precision import NEIGHBORS_TO_PAIR, ROWS_FOR_MATRIX_UNIT
+from clew.cost.policy.precision import NEIGHBORS_TO_PAIR, ROWS_FOR_MATRIX_UNIT, ROWS_OF_BYTES
 from clew.ir.expr import Attrs, Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -167,7 +167,10 @@ class _Narrower(Rewriter):
             if not (in_range(data.zero) and in_range(weight.zero)):
                 self._ctx.remark(old, "not a product of integers: zero points may not be of 8 bits")
                 return None
-            operands = pair_of(data), weight_of_pairs(weight, (columns, 1) if column == 0 else ())
+            factors = weight_of_pairs(weight, (columns, 1) if column == 0 else ())
+            if self._reads_bytes(data.value, weight):
+                factors = weight.value
+            operands = pair_of(data), factors
             total = get_op("nn.dense")(*operands, weight_layout=layout)
         else:
             weight = signed(weight, column)
@@ -305,6 +308,15 @@ class _Narrower(Rewriter):
         signs = data.tensor.dtype, "i8"
         bytes_ = target.dot_lanes("u8", "i8") or target.tile_shape(*signs)
         return not bytes_ and self._has_pairs()
+
+    def _reads_bytes(self, data: Expr, weight: Integers) -> bool:
+        """Whether a kernel widens the weight itself: reading it takes longer than multiplying so
+        few rows.
+        """
+        shape = data.tensor.shape[:-1]
+        rows = [n for n in shape if isinstance(n, int)]
+        few = len(rows) == len(shape) and math.prod(rows) <= ROWS_OF_BYTES
+        return few and weight.zero is None and weight.value.tensor.dtype == "i8"
 
     def _has_pairs(self) -> bool:
         """Whether the target multiplies pairs of `i16`, and the options allow it."""

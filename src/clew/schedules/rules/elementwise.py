@@ -5,10 +5,12 @@ axis.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal
 
+from clew.cost.locality import stays_near
 from clew.cost.policy.elementwise import (
     LEAST_PART_VECTORS,
     LEAST_TILE,
@@ -61,6 +63,7 @@ class Elements(Match):
     `way` is the way to vectorize it: not at all (`scalar`), in lanes along the last axis (`lanes`),
     in tiles with an axis that an operand is contiguous along (`tiles`), in vectors along two axes
     (`interleave`), or several runs of an operand together (`runs`), which continues along `across`.
+    If `blocks` is set, that axis becomes a loop inside `lines`: an operand continues along it.
     """
 
     root: str
@@ -72,6 +75,7 @@ class Elements(Match):
     tile: int = USUAL_TILE
     selectors: tuple[str, ...] = ()
     lanes: int = 1
+    blocks: str = ""
 
     @property
     def info(self) -> StageInfo:
@@ -116,13 +120,16 @@ class Elementwise(Rule[Elements]):
         extent = schedule.extent(kept[-1])
         lanes = vector_factor(target, info.store.buffer.dtype, extent)
         lanes = regular_lanes(info, kept[-1], lanes)
+        blocks = ""
         if blocked and not selectors:
             lines = axes[2]
+            blocks = axes[1] if _shares_lines(info, axes, target) else ""
         else:
             lines = _line_axis(schedule, root, kept, selectors)
         return Elements(
-            schedule, target, root, kept, "lanes", lines, selectors=selectors, lanes=lanes
-        )
+            schedule, target, root, kept, "lanes", lines, selectors=selectors, lanes=lanes,
+            blocks=blocks,
+        )  # fmt: skip
 
     def choices(self, match: Elements) -> Space:
         if match.way == "tiles":
@@ -164,6 +171,9 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         schedule.reorder(*axes, *selectors)
         schedule.partition(axes[0])  # whole parts need no checks
     apart = axes.index(match.lines) if match.lines else len(axes) - 1
+    if match.blocks:
+        axes[1], axes[2] = axes[2], axes[1]
+        schedule.reorder(*axes)
     while len(axes) > apart + 3:
         axes[-3:-1] = [schedule.fuse(axes[-3], axes[-2])]
     for _ in range(apart - 1):
@@ -195,6 +205,25 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         spread(schedule, [axes[0]], axes[1])
     elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
+
+
+def _shares_lines(info: StageInfo, axes: Sequence[str], target: Target) -> bool:
+    """Whether a cache line of an operand holds several blocks of channels, as in an image with the
+    channels last, and the operand does not stay in the cache from one block to the next.
+    """
+    simplifier = Simplifier()
+    by_name = {n.name: n for n in info.loops}
+    blocks, *inner = (by_name[axis] for axis in axes[1:])
+    loads = list(buffer_loads(info.store.value))
+    if blocks.typical == 1 or not loads:
+        return False
+    size = blocks.typical * math.prod(loop.typical for loop in inner)
+    for load in loads:
+        block = memory_bytes(load.dtype) * inner[-1].typical
+        beside = offset_stride(load.source, load.indices, blocks.index, simplifier)
+        if beside == inner[-1].size and block < CACHE_LINE_BYTES:
+            return not stays_near(size * memory_bytes(load.dtype), target)
+    return False
 
 
 def _joins_along(info: StageInfo, axis: str, lanes: int) -> int:

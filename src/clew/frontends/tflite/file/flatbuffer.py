@@ -35,6 +35,10 @@ class Damaged(ValueError):
     """Bytes that do not follow the schema."""
 
 
+class Inconsistent(ValueError):
+    """Parameters that contradict each other, in bytes that follow the schema."""
+
+
 class TooMany(Exception):
     """More tables than are allowed."""
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clew.frontends.limits import checked_size, over
 from clew.frontends.names import display
 from clew.frontends.tflite.file import options, schema
-from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Schema, TooMany
+from clew.frontends.tflite.file.flatbuffer import Buffer, Damaged, Inconsistent, Schema, TooMany
 from clew.frontends.tflite.file.flexbuffer import flexible
 from clew.frontends.tflite.file.packed import unpacked
 from clew.frontends.tflite.file.sparse import places
@@ -52,8 +52,8 @@ class Quantization:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor. `shape` has None for sizes that the file leaves open. `data` has the bytes of a
-    constant, and None for other tensors.
+    """A tensor. `shape` has None for sizes that the file leaves open, and `usual` has numbers for
+    them, too. `data` has the bytes of a constant, and None for other tensors.
     """
 
     name: str
@@ -63,6 +63,7 @@ class TensorInfo:
     quantization: Quantization | None
     is_variable: bool
     sparsity: Mapping[str, Any] | None = None
+    usual: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ class File:
 def read(data: bytes | memoryview, budgets: Budgets) -> File:
     """Returns the contents of a file. Constants share its memory.
 
-    Errors: M060 for damaged bytes, M061 for another version, M006, M009 and M030 for what exceeds
-    the budgets, U004 for element types that clew does not have.
+    Errors: M060 for damaged bytes and inconsistent parameters, M061 for another version, M006, M009
+    and M030 for what exceeds the budgets, U004 for element types that clew does not have.
     """
     try:
         return _Reader(data, budgets).file()
@@ -126,6 +127,12 @@ def read(data: bytes | memoryview, budgets: Budgets) -> File:
             "M060",
             f"the TFLite file cannot be read: {error}",
             hint="the file is truncated or damaged: download or convert it again",
+        ) from error
+    except Inconsistent as error:
+        raise ModelError(
+            "M060",
+            f"the TFLite file is inconsistent: {error}",
+            hint="the converter wrote these parameters: convert the model with another version",
         ) from error
 
 
@@ -209,6 +216,7 @@ class _Reader:
             _quantization(tensor["quantization"], fixed, dtype, name),
             tensor["is_variable"],
             tensor["sparsity"],
+            tuple(fixed),
         )
 
     def _buffer(self, number: int, what: str) -> NDArray[np.uint8] | None:
@@ -278,14 +286,20 @@ def _quantization(
     scale, zero = given["scale"], given["zero_point"]
     if not zero.size:
         zero = np.zeros(scale.size, np.int64)
-    axis = given["quantized_dimension"]
-    one = scale.size == 1
-    if zero.size not in (1, scale.size) or not (one or _fits(scale.size, axis, shape)):
-        raise Damaged(f"tensor {display(name)!r} has scales that do not fit its shape")
+    # The only axis of a vector needs no number, and some converters write that of the weights.
+    axis = 0 if len(shape) == 1 else given["quantized_dimension"]
+    what = f"tensor {display(name)!r} of shape {list(shape)} has {scale.size} scales"
+    if zero.size not in (1, scale.size):
+        raise Inconsistent(f"{what} and {zero.size} zero points")
+    if scale.size > 1 and not _fits(scale.size, axis, shape):
+        if not 0 <= axis < len(shape):
+            raise Inconsistent(f"{what} along axis {axis}, which it does not have")
+        raise Inconsistent(f"{what} along axis {axis}, whose size is {shape[axis]}")
     if dtype[0] in "iu" and dtype in DTYPES:
         low, high = integer_limits(dtype)
         if zero.min() < low or zero.max() > high:
-            raise Damaged(f"tensor {display(name)!r} has a zero point that {dtype} does not hold")
+            text = f"tensor {display(name)!r} has a zero point that {dtype} does not hold"
+            raise Inconsistent(text)
     return Quantization(scale, np.broadcast_to(zero, scale.shape), axis)
 
 

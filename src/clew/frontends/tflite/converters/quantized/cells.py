@@ -3,7 +3,7 @@
 States have 16 bits. The sums of products of each operand are scaled to 16 bits separately, and
 added with saturation.
 
-Source: LiteRT's lstm_eval, svdf and tensor_utils.
+Source: LiteRT's lstm_eval, svdf and tensor_utils; TFLite Micro's svdf for states of 8 bits.
 """
 
 from __future__ import annotations
@@ -57,17 +57,21 @@ def halved(value: Expr, times: int) -> Expr:
 
 
 def svdf_of_codes(layer: TfliteLayer) -> Expr:
-    """Returns the result of SVDF on codes."""
+    """Returns the result of SVDF on codes. The state and the weights of time have 16 bits, or 8 as
+    in files for microcontrollers, on which LiteRT reads memory that is not theirs.
+    """
     tensors = [operand(layer, n) for n in (0, 1, 2, 4)]
     x, features, times, state = tensors
-    if (x.dtype, features.dtype, times.dtype, state.dtype) != ("i8", "i8", _STATE, _STATE):
+    known = state.dtype in ("i8", _STATE) and times.dtype == state.dtype
+    if not known or (x.dtype, features.dtype) != ("i8", "i8"):
         raise layer.unsupported(f"codes of {', '.join(each.dtype for each in tensors)}")
     check_scales(layer, [*tensors, result(layer)])
     filters, memory = layer.input(2).tensor.shape
     batch, rank = layer.input(0).tensor.shape[0], layer.integer("rank", 1)
     assert isinstance(filters, int)
     total = dense(centered(layer.input(0), zero_of(x)), cast(layer.input(1), SUM))
-    new = limited(scaled(total, scale_of(x) * scale_of(features) / scale_of(state)))
+    step = scale_of(x) * scale_of(features) / scale_of(state)
+    new = limited(scaled(total, step), state.dtype)
     after = shifted(layer.input(4), new, (batch, filters, memory))
     layer.keep(4, reshaped(after, layer.input(4).tensor.shape))
     products = call("multiply", cast(after, SUM), cast(layer.input(2), SUM))

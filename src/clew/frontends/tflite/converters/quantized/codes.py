@@ -156,7 +156,13 @@ def stored(value: Expr, tensor: TensorInfo, between: tuple[int, int] | None = No
     low, high = between or integer_limits(tensor.dtype)
     if zero:
         value = call("add", value, scalar(zero, value.tensor.dtype))
-    return cast(call("clip", value, min=float(low), max=float(high)), tensor.dtype)
+    return saturated(value, tensor.dtype, (low, high))
+
+
+def saturated(value: Expr, dtype: str, between: tuple[int, int]) -> Expr:
+    """Returns integers as codes, saturated."""
+    low, high = between
+    return cast(call("clip", value, min=float(low), max=float(high)), dtype)
 
 
 def rounded(value: Expr) -> Expr:

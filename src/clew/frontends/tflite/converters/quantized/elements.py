@@ -15,12 +15,14 @@ from clew.frontends.tflite.converters.quantized.codes import (
     operand,
     result,
     rounded,
+    saturated,
     scale_of,
     scaled,
     scaled_shifted,
     stored,
     zero_of,
 )
+from clew.frontends.tflite.converters.quantized.sums import linear_sum
 from clew.frontends.tflite.file.model import TensorInfo
 from clew.frontends.tflite.layer import TfliteLayer
 from clew.frontends.tflite.registry import Quantized, on_codes
@@ -41,6 +43,9 @@ def add(layer: TfliteLayer) -> Quantized:
     if out.dtype == "i16" and layer.flag("pot_scale_int16", True) and _powers(a, b, out):
         return _by_shifts(layer, a, b, out, between)
     left = _LEFT[out.dtype]
+    form = linear_sum(a, b, out, between, left, 1 if layer.op == "ADD" else -1)
+    if form is not None:
+        return saturated(form.of(layer.input(0), layer.input(1)), out.dtype, between)
     most = 2 * max(np.float64(scale_of(a)), np.float64(scale_of(b)))
     parts = [
         scaled_shifted(centered(layer.input(n), zero_of(t)), left, scale_of(t) / most)
