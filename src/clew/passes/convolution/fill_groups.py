@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Final
 
 from clew.cost.policy.convolutions import FILTERS_TO_FILL
@@ -38,16 +39,19 @@ class FillGroups(Pass):
         %2: f32[1, 2, 25, 28, 28] = slice(reshape(%1, shape=[1, 2, 32, 28, 28]), axes=[2], ...)
         %3: f32[1, 50, 28, 28] = reshape(%2, shape=[1, 50, 28, 28])
 
+    Of integers that dot products multiply, the channels that a group reads are padded as well, on
+    every target: without blocks there are no neighbors to sum, and each product takes a step.
+
     Preconditions: layouts are plain, signals and clips are images; AlterLayout runs later.
-    Non-goals: depthwise convolutions, whose pixels fill vectors; integers and operands of dot
-    products; groups of 1x1 convolutions, whose pixels are contiguous; run-time weights.
+    Non-goals: depthwise convolutions, whose pixels fill vectors; `bf16`; groups of 1x1
+    convolutions, whose pixels are contiguous; run-time weights; floats of free sizes.
     """
 
     opt_level: ClassVar[int] = 3
     exactness: ClassVar[Exactness] = REORDERED
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        if ctx.target is None or not ctx.target.has_half_lines:
+        if ctx.target is None:
             return module
         return _Filler(ctx.target).rewrite_module(module)
 
@@ -58,43 +62,80 @@ class _Filler(Rewriter):
         self._target = target
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        filled = _filled(new, self._target)
-        if not filled:
+        stored = _filled(new, self._target)
+        if stored is None:
             return new
         data, weight = new.args[:2]
         filters, inner, *kernel = weight.tensor.concrete
         n, _, *image = new.tensor.shape
         groups = new.attrs.groups
         each = filters // groups
+        filled, read = stored
         with self.covers(old):
             grouped = get_op("reshape")(weight, shape=(groups, each, inner, *kernel))
-            more = (0, filled - each, *[0] * (1 + len(kernel)))
+            more = (0, filled - each, read - inner, *[0] * len(kernel))
             padded = get_op("pad")(grouped, pads=(*[0] * len(more), *more))
-            whole = get_op("reshape")(padded, shape=(groups * filled, inner, *kernel))
-            found = Call(new.op, [data, whole], new.attrs)
+            whole = get_op("reshape")(padded, shape=(groups * filled, read, *kernel))
+            found = Call(new.op, [_padded(data, groups, read), whole], new.attrs)
+            if filled == each:
+                return found
             apart = get_op("reshape")(found, shape=(n, groups, filled, *image))
             kept = get_op("slice")(apart, begin=(0,), end=(each,), axes=(2,))
             return get_op("reshape")(kept, shape=new.tensor.shape)
 
 
-def _filled(call: Call, target: Target) -> int:
-    """Returns the number of filters to pad each group to; 0 if the convolution stays unchanged."""
+def _padded(data: Expr, groups: int, read: int) -> Expr:
+    """Returns an image whose groups have `read` channels; those that are added are 0."""
+    n, channels, *size = data.tensor.shape
+    assert isinstance(channels, int)
+    inner = channels // groups
+    if inner == read:
+        return data
+    apart = get_op("reshape")(data, shape=(n, groups, inner, *size))
+    more = (0, 0, read - inner, *[0] * len(size))
+    padded = get_op("pad")(apart, pads=(*[0] * len(more), *more))
+    return get_op("reshape")(padded, shape=(n, groups * read, *size))
+
+
+def _filled(call: Call, target: Target) -> tuple[int, int] | None:
+    """Returns the numbers of filters and of channels to pad each group to; None if the convolution
+    stays unchanged.
+    """
     if call.op_name != "nn.conv2d" or not isinstance(call.args[1], Constant):
-        return 0
+        return None
     data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
     if attrs.groups == 1 or attrs.data_layout != _PLAIN or attrs.out_layout:
-        return 0
-    if weight.rank != call.tensor.rank or data.dtype != call.tensor.dtype:
-        return 0
-    if not is_float(data.dtype) or product_group(data.dtype) or not call.tensor.is_static:
-        return 0
+        return None
+    if weight.rank != call.tensor.rank or not isinstance(data.shape[1], int):
+        return None
     filters, inner, *kernel = weight.concrete
     each: int = filters // attrs.groups
     moves = any(attrs.padding) or any(s != 1 for s in attrs.strides)
-    if inner == 1 or each < FILTERS_TO_FILL or (all(k == 1 for k in kernel) and not moves):
-        return 0
+    if inner == 1 or (all(k == 1 for k in kernel) and not moves):
+        return None
+    if product_group(data.dtype):
+        return None if is_float(data.dtype) else _filled_for_dots(each, inner, target)
+    if data.dtype != call.tensor.dtype or not is_float(data.dtype) or not target.has_half_lines:
+        return None
+    if each < FILTERS_TO_FILL or not call.tensor.is_static:
+        return None
     lanes = target.vector_lanes(data.dtype)
     if each % lanes == 0 or (each % _LEAST_BLOCK == 0 and each < lanes):
-        return 0
-    block = _LEAST_BLOCK if each < _LEAST_BLOCK else lanes
-    return -(-each // block) * block
+        return None
+    return _whole(each, _LEAST_BLOCK if each < _LEAST_BLOCK else lanes), inner
+
+
+def _filled_for_dots(each: int, inner: int, target: Target) -> tuple[int, int] | None:
+    """Returns the sizes of a group that one block divides; None if one does already. The block
+    holds as many sums as fill a vector, or fewer if the group has fewer filters or channels.
+    """
+    if math.gcd(each, inner) % _LEAST_BLOCK == 0:
+        return None
+    lanes = target.vector_lanes("i32")
+    most = min(max(min(each, inner), _LEAST_BLOCK), lanes)
+    block = min(b for b in BLOCKS_OF_CHANNELS if b >= most)
+    return _whole(each, block), _whole(inner, block)
+
+
+def _whole(channels: int, block: int) -> int:
+    return -(-channels // block) * block
