@@ -93,8 +93,8 @@ class NarrowIntegers(Pass):
     unsigned (`signed`), whatever this CPU multiplies; afterwards, products left to it get its form.
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions in groups of
-    several channels, or of fewer than `least_neighbors` input channels and columns of the filter;
+    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions of fewer than
+    `least_neighbors` input channels of a group and columns of the filter, except depthwise ones;
     scales of an operand that vary along the depth; floats whose sums of integers might not fit 32
     bits.
     """
