@@ -96,8 +96,9 @@ class AlterLayout(Pass):
     it would else stay plain, or if Winograd's algorithm, which needs whole vectors, may compute the
     convolution. On a matrix unit, images are zero-padded to blocks that fill the depth of its tiles
     (26 or 52 channels to blocks of 32), if that saves more than the conversion takes; images of
-    integers that no block divides, to blocks for dot products (17 channels to 20). `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`,
-    `i16` and 8 bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
+    integers that no block divides, to blocks for dot products (17 channels to 20). `bf16` data get
+    whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many
+    inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
