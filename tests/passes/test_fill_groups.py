@@ -26,9 +26,8 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 TARGETS = ("cpu-avx2", "cpu-avx512")
 
 
-def conv(
-    kit: Any, channels: int, filters: int, groups: int, dtype: str = "i16", **attrs: Any
-) -> Module:
+def conv(kit: Any, sizes: tuple[int, int, int], dtype: str = "i16", **attrs: Any) -> Module:
+    channels, filters, groups = sizes
     size = attrs.pop("size", (7, 9))
     window = attrs.pop("window", (3, 3))
     x = kit.var("x", 2, channels, *size, dtype=dtype)
@@ -48,8 +47,8 @@ def conv_of(module: Module) -> Call:
 def drawn(module: Module, size: tuple[int, int] = (7, 9)) -> dict[str, Any]:
     x = module.main.params[0].tensor
     low, high = (0, 128) if x.dtype == "u8" else (-128, 128)
-    shape = (2, x.shape[1], *size)
-    values = np.random.default_rng(2).integers(low, high, shape)
+    channels: Any = x.shape[1]
+    values = np.random.default_rng(2).integers(low, high, (2, channels, *size))
     return {"x": values.astype(np.uint8 if x.dtype == "u8" else np.int16)}
 
 
@@ -71,7 +70,7 @@ FORMS = [
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("sizes", "form"), FORMS, ids=str)
 def test_groups_of_integers(kit: Any, sizes: Any, form: Any, target: str, dtype: str) -> None:
-    before = conv(kit, *sizes, dtype=dtype)
+    before = conv(kit, sizes, dtype=dtype)
     manager = kit.PassManager([FillGroups()], target=target_of(target))
     found = conv_of(manager.run(before))
     groups = found.attrs.groups
@@ -85,14 +84,14 @@ def test_groups_of_integers(kit: Any, sizes: Any, form: Any, target: str, dtype:
 @pytest.mark.parametrize("dtype", ["i16", "u8"])
 @pytest.mark.parametrize("sizes", [sizes for sizes, _ in FORMS], ids=str)
 def test_native_groups(kit: Any, sizes: Any, dtype: str) -> None:
-    before = conv(kit, *sizes, dtype=dtype)
+    before = conv(kit, sizes, dtype=dtype)
     inputs = drawn(before)
     want = interpret(before, inputs)["y0"]
     np.testing.assert_array_equal(clew.compile(before, target="cpu-avx2").run(inputs)["y0"], want)
 
 
 def test_groups_of_free_sizes(kit: Any) -> None:
-    before = conv(kit, 30, 30, 6, size=(SymDim.symbol("h"), SymDim.symbol("w")))
+    before = conv(kit, (30, 30, 6), size=(SymDim.symbol("h"), SymDim.symbol("w")))
     compiled = clew.compile(before, target="cpu-avx2")
     for size in ((7, 9), (12, 5)):
         inputs = drawn(before, size)
@@ -101,7 +100,7 @@ def test_groups_of_free_sizes(kit: Any) -> None:
 
 
 def test_pointwise_groups_stay(kit: Any) -> None:
-    before = conv(kit, 30, 30, 6, window=(1, 1), padding=(0, 0, 0, 0))
+    before = conv(kit, (30, 30, 6), window=(1, 1), padding=(0, 0, 0, 0))
     for target in TARGETS:
         assert kit.PassManager([FillGroups()], target=target_of(target)).run(before) is before
 
@@ -121,8 +120,8 @@ def test_channels_that_no_block_divides(
     kit: Any, channels: Any, window: Any, stored: int, dtype: str
 ) -> None:
     """Images of integers are padded to blocks, which hold the neighbors that dot products sum."""
-    before = conv(kit, *channels, 1, dtype=dtype, window=window)
-    narrowed = conv(kit, *channels, 1, dtype=dtype, window=window, pairs_fit=dtype == "u8")
+    before = conv(kit, (*channels, 1), dtype=dtype, window=window)
+    narrowed = conv(kit, (*channels, 1), dtype=dtype, window=window, pairs_fit=dtype == "u8")
     for target in TARGETS:
         found = conv_of(kit.PassManager([AlterLayout()], target=target_of(target)).run(narrowed))
         image = found.args[0].tensor.concrete
@@ -136,7 +135,7 @@ def test_channels_that_no_block_divides(
 
 def test_results_of_joined_columns_are_blocked(kit: Any) -> None:
     """The lanes are filters, if no block divides these either."""
-    before = conv(kit, 5, 9, 1)
+    before = conv(kit, (5, 9, 1))
     for target in TARGETS:
         passes = [JoinColumns(), AlterLayout()]
         found = conv_of(kit.PassManager(passes, target=target_of(target)).run(before))
