@@ -313,11 +313,23 @@ def test_depthwise_convolutions_and_those_of_few_channels(kit: Any, data: str, t
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("channels", "groups"), [(16, 4), (16, 2), (12, 6), (24, 12)])
+def test_groups_of_several_channels(kit: Any, channels: int, groups: int, target: str) -> None:
+    zero = np.array(9, np.uint8)
+    before = convolution(
+        kit, "u8", "i8", (zero, None), (np.float32(0.25), np.float32(0.5)), channels,
+        groups=groups, padding=(1, 0, 1, 2), strides=(1, 2),
+    )  # fmt: skip
+    found = after(kit, before, TARGETS[target] or kit.lanes())
+    assert conv_of(found).tensor.dtype == "i32"
+    check(kit, before, found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_convolutions_that_stay(kit: Any, target: str) -> None:
     chosen = TARGETS[target] or kit.lanes()
     of_inputs = np.float32(1) + np.arange(CHANNELS, dtype=np.float32).reshape(1, CHANNELS, 1, 1)
     for module in (
-        convolution(kit, "u8", "i8", groups=4),
         convolution(kit, "u8", "i8", channels=1),
         convolution(kit, "u8", "i8", scales=(np.float32(1), of_inputs)),
     ):

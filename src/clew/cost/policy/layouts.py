@@ -25,6 +25,10 @@ LONGER_BLOCKS_OF_HALF_LINES: Final = threshold(
     1, "times", "the same for 256-bit vectors, where a partial vector costs as much as a full one: "
     "60 to 120 channels in 3 groups take 0.6 of the time", measured="Zen 3",
 )  # fmt: skip
+LEAST_BLOCK_OF_DOTS: Final = threshold(
+    8, "channels", "in a block of sums that dot products add up: fewer are multiplied one by one",
+    measured="Zen 3",
+)  # fmt: skip
 LEAST_FILLED_BLOCKS: Final = threshold(
     0.8, "share", "channels in padded blocks: with fewer, the zeros take too much of the time"
 )

@@ -95,9 +95,10 @@ class AlterLayout(Pass):
     not turn zeros into infinities. Likewise the image of a window if few channels are missing and
     it would else stay plain, or if Winograd's algorithm, which needs whole vectors, may compute the
     convolution. On a matrix unit, images are zero-padded to blocks that fill the depth of its tiles
-    (26 or 52 channels to blocks of 32), if that saves more than the conversion takes. `bf16` data
-    get whole blocks unless a concatenation joins them. Weights of `bf16`,
-    `i16` and 8 bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
+    (26 or 52 channels to blocks of 32), if that saves more than the conversion takes; images of
+    integers that no block divides, to blocks for dot products (17 channels to 20). `bf16` data get
+    whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many
+    inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
@@ -320,7 +321,7 @@ class _Alterer(Rewriter):
             ):
                 of_result = whole
             elif not of_result and (
-                self._block(inner, lanes) or (channels > 1 and _reads_signal(old))
+                self._block(inner, lanes) or (channels > 1 and _needs_blocks(old))
             ):
                 of_result = self._block_of_odd(channels, whole)
             block = self._block_of_tiles(old, inner) or self._block(inner, lanes) or of_result
@@ -395,14 +396,27 @@ class _Alterer(Rewriter):
         data, weight = (a.tensor for a in old.args[:2])
         group = product_group(data.dtype)
         tile = self._ctx.target.tile_shape(data.dtype, weight.dtype)
-        if not group or tile is None or old.attrs.groups > 1:
+        if not group or old.attrs.groups > 1:
             return 0
+        if tile is None:
+            return self._block_of_dots(old, inner, group)
         few = next((b for b in BLOCKS_OF_FEW_CHANNELS if group <= b and inner <= b), 0)
         if not few:
             return self._block_of_depth(old, inner, tile)
         columns = weight.shape[-1]
         deep = isinstance(columns, int) and columns * few >= LEAST_FILLED_DEPTH * tile[2]
         return few if deep and not self._block(inner, inner) else 0
+
+    def _block_of_dots(self, old: Call, inner: int, group: int) -> int:
+        """Returns the longest block with few zero channels for input channels of a convolution of
+        integers, if no block divides them: dot products read neighbors in blocks. 0 if one does, or
+        if the channels are so few that the columns of a filter are neighbors instead.
+        """
+        if is_float(old.args[0].tensor.dtype) or inner <= group or self._block(inner, inner):
+            return 0
+        blocks = sorted((b for b in self._options.blocks if b <= self._lanes(old)), reverse=True)
+        few = (b for b in blocks if LEAST_FILLED_BLOCKS * _filled_up(inner, b) <= inner)
+        return next(few, min(blocks, default=0))
 
     def _block_of_depth(self, old: Call, inner: int, tile: tuple[int, int, int]) -> int:
         """Returns the block that fills the depth of a matrix unit best, if the steps that it saves
@@ -938,6 +952,14 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
         return rows >= (ROWS_TO_PACK_SHORT if known else ROWS_TO_PACK)
     is_far = inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
     return rows >= (ROWS_TO_PACK_FAR if is_far else ROWS_TO_PACK_ANY)
+
+
+def _needs_blocks(conv: Call) -> bool:
+    """Whether a convolution of few channels needs blocks of results, whose lanes are filters: the
+    windows of a signal lie apart, and dot products of integers sum columns.
+    """
+    dtype = conv.args[0].tensor.dtype
+    return _reads_signal(conv) or (bool(product_group(dtype)) and not is_float(dtype))
 
 
 def _reads_signal(conv: Call) -> bool:

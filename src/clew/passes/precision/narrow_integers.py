@@ -93,8 +93,8 @@ class NarrowIntegers(Pass):
     unsigned (`signed`), whatever this CPU multiplies; afterwards, products left to it get its form.
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions in groups of
-    several channels, or of fewer than `least_neighbors` input channels and columns of the filter;
+    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions of fewer than
+    `least_neighbors` input channels of a group and columns of the filter, except depthwise ones;
     scales of an operand that vary along the depth; floats whose sums of integers might not fit 32
     bits.
     """
@@ -235,8 +235,8 @@ class _Narrower(Rewriter):
 
     def _takes(self, inner: int, taps: Sequence[Any], groups: int) -> bool:
         """Whether kernels sum products of integers over this many channels in groups, and taps."""
-        if groups > 1:
-            return inner == 1
+        if groups > 1 and inner == 1:
+            return True
         return isinstance(taps[-1], int) and inner * taps[-1] >= self._options.least_neighbors
 
     def _of_bytes(self, new: Call, data: Integers, weight: Integers) -> Expr | None:
@@ -257,7 +257,7 @@ class _Narrower(Rewriter):
         """Returns the convolution of bytes whose products are added in pairs of 16 bits; None if
         these might not hold the sums, or if Winograd's algorithm on `i16` is expected to be faster.
         """
-        if new.op_name != "nn.conv2d" or new.attrs.groups > 1:
+        if new.op_name != "nn.conv2d" or new.args[1].tensor.shape[1] == 1:
             return None
         short = self._short(data, weight, 0)
         if short is None or self._gains_by_transforms(new, pair_of(data), short[1]):
