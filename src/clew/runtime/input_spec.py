@@ -39,7 +39,8 @@ class InputSpec:
     serves all values of at least 1; otherwise each new value needs a build. A state of the model
     has an `initial` value, which calls use unless they give another, and `fed_by` names the output
     that is its next value. If `is_count` is set, callers give an integer, which the program takes
-    as a vector of that many elements; it reads only the vector's size.
+    as a vector of that many elements; it reads only the vector's size. `by_rank`: it is a list or
+    optional whose tensors have no declared rank, and each rank has a variant of the model.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class InputSpec:
         self.initial: Array | None = None
         self.fed_by = ""
         self.is_count = False
+        self.by_rank = False
         self.is_static = not any(isinstance(d, str) for d in self.shape)
         self._is_text = self.dtype == TEXT
         self._what = f"input {name!r}"
