@@ -14,7 +14,7 @@ import clew
 from clew.ir.expr import Call
 from clew.ir.visit import all_nodes
 
-F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+F = TensorProto.FLOAT
 _value, _list = H.make_tensor_value_info, H.make_tensor_sequence_value_info
 
 
