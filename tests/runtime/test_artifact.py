@@ -308,7 +308,8 @@ def test_loading_needs_nothing_that_compiles(
     ours = {m for m in ended.stdout.split() if m.startswith("clew.")}
     folders = {m.split(".")[1] for m in ours}
     ends = {"support", "version", "api", "serving"}
-    assert folders == {*ends, "backends", "cost", "machine", "runtime", "codegen", "ir"}
+    expected = {*ends, "backends", "machine", "runtime", "codegen", "ir"}
+    assert folders == expected | ({"cost"} if name == "bert_tiny_dynamic" else set())
     assert all(m.startswith("clew.cost.policy") for m in ours if m.startswith("clew.cost."))
     backends = {m for m in ours if m.startswith("clew.backends.")}
     options = ("compile_options", "option_checks", "option_fields", "option_records")

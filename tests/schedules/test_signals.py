@@ -63,3 +63,17 @@ def test_bands_of_pixels_give_the_same_sums(
     windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis=1)[:, ::step]
     want = np.einsum("clk,ock->ol", windows, weight.astype(np.float64))
     assert np.abs(y[0] - want).max() < 1e-4 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(("name", "tile"), [("cpu-avx2", (3, 4)), ("cpu-avx512", (4, 5))])
+def test_register_tiles_have_the_most_products_for_each_load(
+    name: str, tile: tuple[int, int]
+) -> None:
+    (target,) = (t for t in targets() if t.name == name)
+    module = convolution(1, 512, 16000, 10, 5)
+    manager = PassManager(passes_for(CompileOptions(target)), target=target, trace=False)
+    plans = [KernelSource(call.op, target).plan for call in kernel_calls(manager.run(module))]
+    found = " ".join(str(d) for p in plans for d in p.decisions)
+    chosen = re.search(r"lines: .*vectors=(\d+).*rows=(\d+)", found)
+    assert chosen is not None, found
+    assert (int(chosen[1]), int(chosen[2])) == tile

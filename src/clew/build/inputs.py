@@ -21,6 +21,7 @@ from clew.ir.types import (
     TupleType,
     Type,
     UnrankedType,
+    is_unranked,
     to_numpy,
 )
 from clew.ir.usual_shapes import usual_shapes_of
@@ -112,6 +113,9 @@ def inputs_of(module: Module) -> list[InputSpec]:
         spec.usual = usual.get(spec.name)
     form = form_of(module)
     counts = form.counts if form is not None else ()
+    if module.by_ranks is not None:
+        for spec, param in zip(found, module.main.params, strict=True):
+            spec.by_rank = is_unranked(param.type)
     for number, spec in enumerate(found):
         spec.is_count = number in counts
     _give_rules(module, found)
@@ -129,12 +133,16 @@ def _give_rules(module: Module, inputs: Sequence[InputSpec]) -> None:
 
 def declared_inputs(module: DeferredModule) -> list[InputSpec]:
     """Returns the inputs of a model that is imported when it is called."""
-    return [
+    found = [
         InputSpec(i.name, None, (), kind=None if i.type is None else _kind(i.type))
         if i.dtype is None
         else InputSpec(i.name, to_numpy(i.dtype), ANY_SHAPE if i.shape is None else i.shape)
         for i in module.inputs
     ]
+    if any(spec.takes_any_shape for spec in found):  # its variants have ranks
+        for spec, declared in zip(found, module.inputs, strict=True):
+            spec.by_rank = declared.type is not None and is_unranked(declared.type)
+    return found
 
 
 def outputs_of(module: Module | DeferredModule) -> list[OutputSpec]:

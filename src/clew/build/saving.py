@@ -210,6 +210,7 @@ def _input(spec: InputSpec) -> dict[str, Any]:
     names |= {"rules": [rule.record for rule in spec.rules]} if spec.rules else {}
     names |= {"is_count": True} if spec.is_count else {}
     names |= {"usual": spec.usual} if spec.usual is not None else {}
+    names |= {"by_rank": True} if spec.by_rank else {}
     state = {}
     if spec.initial is not None:
         state = {"initial": array_record(spec.initial), "fed_by": spec.fed_by}

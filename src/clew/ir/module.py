@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 from clew.ir.defaults import Defaults
 from clew.ir.expr import Function
 from clew.ir.types import TupleType
 from clew.support.shown import Shown, counted
+
+ByRanks: TypeAlias = "Callable[[Mapping[str, int]], Module | None]"
 
 # The function behind `str(module)`. The printer, which imports this file, sets it.
 _text_form: list[Callable[[Module], str]] = [repr]
@@ -23,14 +26,22 @@ class Module(Shown):
     """Functions by name; immutable. `main`'s parameters are the model's inputs.
 
     `main.attrs.outputs` names the model's outputs; its body is a `Tuple` of them. `defaults` is set
-    in a module as imported if callers may replace some of its constants; passes drop it.
+    in a module as imported if callers may replace some of its constants, and `by_ranks` if layers
+    are imported when they run because the ranks of elements of input lists are unknown: it returns
+    the module for such ranks by input, or None if they do not suffice. Passes drop both.
     """
 
-    __slots__ = ("defaults", "functions")
+    __slots__ = ("by_ranks", "defaults", "functions")
 
-    def __init__(self, functions: Mapping[str, Function], defaults: Defaults | None = None) -> None:
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        defaults: Defaults | None = None,
+        by_ranks: ByRanks | None = None,
+    ) -> None:
         assert "main" in functions, "a module has a function `main`"
         self.defaults = defaults
+        self.by_ranks = by_ranks
         self.functions: Mapping[str, Function] = MappingProxyType(dict(functions))
 
     def _about(self) -> str:

@@ -169,6 +169,7 @@ def _input(record: Json) -> InputSpec:
     spec = InputSpec(record["name"], dtype, record["shape"], kind=kind)
     spec.value_names = tuple(map(str, record.get("value_names", ())))
     spec.is_count = bool(record.get("is_count"))
+    spec.by_rank = bool(record.get("by_rank"))
     for axis, dim in record.get("expressions", {}).items():
         if not isinstance(spec.shape[int(axis)], str):
             raise ValueError(f"axis {axis} of {spec.name} is not free")

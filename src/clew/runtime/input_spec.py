@@ -40,7 +40,8 @@ class InputSpec:
     has an `initial` value, which calls use unless they give another, and `fed_by` names the output
     that is its next value. If `is_count` is set, callers give an integer, which the program takes
     as a vector of that many elements; it reads only the vector's size. Random values have the
-    `usual` shape unless something else gives the sizes.
+    `usual` shape unless something else gives the sizes. `by_rank`: it is a list or optional whose
+    tensors have no declared rank, and each rank has a variant of the model.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class InputSpec:
         self.fed_by = ""
         self.is_count = False
         self.usual: tuple[int, ...] | None = None
+        self.by_rank = False
         self.is_static = not any(isinstance(d, str) for d in self.shape)
         self._is_text = self.dtype == TEXT
         self._what = f"input {name!r}"

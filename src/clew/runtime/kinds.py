@@ -200,6 +200,16 @@ class Kind:
         return Kind(record["kind"], found, None if shape is None else tuple(shape), parts)
 
 
+def common_rank(value: Any) -> int | None:
+    """Returns the rank of all tensors in a checked value; None if it has none, or ranks differ."""
+    if type(value) is _ARRAY:
+        return int(value.ndim)
+    if not isinstance(value, list):
+        return None
+    found = {item.ndim if type(item) is _ARRAY else common_rank(item) for item in value}
+    return found.pop() if len(found) == 1 else None
+
+
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     """Whether a shape has the sizes that are not None."""
     if len(shape) != len(wanted):

@@ -19,13 +19,26 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.cost.policy.sizes import COPIED_BYTES
 from clew.ir.dims import Dim, at_least
 from clew.support.addresses import address_of
 from clew.support.dataclass import dataclass
+from clew.support.interrupts import held_interrupts
 from clew.support.lazy import cached_property
+from clew.support.loading import LOADING
+from clew.support.locks import once
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@once
+def _copied_bytes() -> int:
+    """Returns up to which size results are copied without a look at their owners. A start does not
+    import it: few programs need it.
+    """
+    with LOADING, held_interrupts():
+        from clew.cost.policy.sizes import COPIED_BYTES  # noqa: PLC0415
+
+    return COPIED_BYTES
 
 
 class Owner(enum.Enum):
@@ -187,9 +200,24 @@ class Border:
         """Returns the results of a run on these inputs, copied where necessary."""
         for number in self._copied:
             results[number] = copied_value(results[number])
-        if self._checked or self._states:
+        if (self._checked or self._states) and not self._is_one_new(inputs, results):
             self._check(inputs, results)
         return results
+
+    def _is_one_new(self, inputs: Sequence[Any], results: Sequence[Any]) -> bool:
+        """Whether the only result is an array on new memory. Finds this in the usual case that it
+        and the inputs are arrays that own their memory, where the rest takes several times as long.
+        """
+        if len(results) != 1:
+            return False
+        (value,) = results
+        if type(value) is not np.ndarray or value.base is not None or not value.size:
+            return False
+        for item in inputs:
+            if type(item) is not np.ndarray or item.base is not None or item is value:
+                return False
+        flags = value.flags
+        return flags.owndata and flags.writeable and id(value) not in self._constant_owners
 
     def _check(self, inputs: Sequence[Any], results: list[Any]) -> None:
         known = [*inputs, *[results[n] for n in self._kept]]
@@ -247,6 +275,7 @@ class _Taken:
                     self._given += _arrays((item,))
         self._constants = constants
         self._constant_owners = owners
+        self._small = _copied_bytes()
         self._same = set(map(id, self._given))
         self._more: list[Array] = []
         # The ids of the owners of the values, and of what `owned` returned.
@@ -255,8 +284,14 @@ class _Taken:
     def owned(self, value: Any) -> Any:
         """Returns a value on memory that is not in use, which is in use from then on."""
         if type(value) is list:  # most elements are those of an input
-            same = self._same
-            return [item.copy() if id(item) in same else self.owned(item) for item in value]
+            same, small = self._same, self._small
+            return [
+                item.copy()
+                if id(item) in same
+                or (type(item) is np.ndarray and item.base is not None and item.nbytes <= small)
+                else self.owned(item)
+                for item in value
+            ]
         if not isinstance(value, np.ndarray):
             return _mapped(self.owned, value)
         if id(value) in self._same:
@@ -264,10 +299,10 @@ class _Taken:
         if value.base is None:
             if self._is_new(value):
                 return value
-        elif value.nbytes <= COPIED_BYTES:  # a copy takes less time than to find its owner
+        elif value.nbytes <= self._small:  # a copy takes less time than to find its owner
             return value.copy()
         fits = value.flags.writeable and value.size and not _repeats(value)
-        if not fits or self._is_used(value, COPIED_BYTES):
+        if not fits or self._is_used(value, self._small):
             return value.copy()
         self._known_owners().add(id(_owner(value)))
         self._more.append(value)

@@ -505,14 +505,31 @@ class Program(Shown):
         steps: list[_Step] = []
         done = 0
         for stretch in self.stretches:
-            steps += self._steps[done : stretch.first]
+            steps += self._cut(done, stretch.first)
             own = self._steps[stretch.first : stretch.end]
             run = partial(self._stretch, stretch, own)
             outputs = stretch.outputs
             only = outputs[0] if len(outputs) == 1 else -1
             steps.append((run, picker(stretch.inputs), only, outputs))
             done = stretch.end
-        return [*steps, *self._steps[done:]]
+        return [*steps, *self._cut(done, len(self.instructions))]
+
+    def _cut(self, first: int, end: int) -> list[_Step]:
+        """Returns the steps of some instructions, with the views that cut an array into equal parts
+        as one.
+        """
+        steps: list[_Step] = []
+        while first < end:
+            parts = _equal_parts(self.instructions[first:end])
+            if len(parts) > 1:
+                view = parts[0]
+                targets = tuple(part.target for part in parts)
+                cut = _cutter(*view.numbers, len(parts))
+                steps.append((cut, picker(view.inputs), -1, targets))
+            else:
+                steps.append(self._steps[first])
+            first += max(len(parts), 1)
+        return steps
 
     def _stretch(
         self, stretch: Stretch, steps: Sequence[_Step], inputs: Sequence[Any]
@@ -820,6 +837,41 @@ def _viewer(shape: tuple[int, ...], offset: int) -> Callable[[Array], Array]:
         return source.reshape(shape)
 
     return view
+
+
+def _equal_parts(instructions: Sequence[Instruction]) -> list[View]:
+    """Returns the views at the start of instructions that show equal parts of one value, each of
+    which begins where the one before ends.
+    """
+    found: list[View] = []
+    for instruction in instructions:
+        # The parts of an array are arrays, except for those of a vector.
+        if not isinstance(instruction, View) or not instruction.is_static or not instruction.shape:
+            break
+        shape, offset = instruction.numbers
+        if found:
+            first, start = found[0], found[0].numbers[1]
+            follows = offset == start + len(found) * math.prod(shape)
+            if (instruction.source, shape) != (first.source, first.shape) or not follows:
+                break
+        found.append(instruction)
+    return found
+
+
+def _cutter(
+    shape: tuple[int, ...], offset: int, count: int
+) -> Callable[[Sequence[Array]], list[Array]]:
+    """Returns what shows consecutive parts of one shape, from an element on."""
+    size = count * math.prod(shape)
+    whole = count, *shape
+
+    def cut(inputs: Sequence[Array]) -> list[Array]:
+        (source,) = inputs
+        if size != source.size:
+            source = source.reshape(-1)[offset : offset + size]
+        return list(source.reshape(whole))
+
+    return cut
 
 
 def _branch(then: Program, orelse: Program, inputs: Sequence[Any]) -> Sequence[Any]:

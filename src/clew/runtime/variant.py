@@ -1,10 +1,10 @@
-"""Variants of a model: the sizes that are 0 in a call, and the ranks of inputs of any rank.
+"""Variants of a model: the sizes that are 0 in a call, and ranks that the model does not declare.
 
 A build for all sizes serves inputs of known ranks, and sizes of at least 1, or of at least 0 for
-the names in `ProgramTemplate.from_zero`. In a *variant*, certain sizes are fixed at 0, and the axes
-of inputs that may have any rank have names. A variant is a model with a build for all its remaining
-sizes. If the graph depends on which sizes are 1, as that of a `Squeeze` without axes does, these
-are fixed as well, and all others are more than 1.
+the names in `ProgramTemplate.from_zero`. In a *variant*, certain sizes are fixed at 0, the axes of
+inputs that may have any rank have names, and the elements of lists have a rank. A variant is a
+model with a build for all its remaining sizes. If the graph depends on which sizes are 1, as that
+of a `Squeeze` without axes does, these are fixed as well, and all others are more than 1.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from clew.runtime.input_spec import InputSpec, shape_sizes
+from clew.runtime.kinds import common_rank
 from clew.support.dataclass import dataclass
 
 
 @dataclass(frozen=True)
 class Variant:
     """The names of sizes that are 0, in order, and the ranks of the inputs that may have any rank,
-    by name. `ones` names the sizes that are 1, if no others are; None if that does not matter.
-    `held` are the inputs that a session holds, each with the output that feeds it: those that grow
-    lie in buffers (`HeldForm`). `branch` is the branch of a merged decoder that this variant runs,
-    as the input that selects it and the value of that input; None for other models.
+    or whose elements may, by name. `ones` names the sizes that are 1, if no others are; None if
+    that does not matter. `held` are the inputs that a session holds, each with the output that
+    feeds it: those that grow lie in buffers (`HeldForm`). `branch` is the branch of a merged
+    decoder that this variant runs, as the input that selects it and the value of that input; None
+    for other models.
     """
 
     empty: tuple[str, ...] = ()
@@ -79,11 +81,12 @@ class Variant:
 
         Errors: I042 if a size has two values.
         """
-        ranks = tuple(
-            (spec.name, array.ndim)
+        found = (
+            (spec.name, common_rank(array))
             for spec, array in zip(inputs, arrays, strict=True)
-            if spec.takes_any_shape
+            if spec.takes_any_shape or spec.by_rank
         )
+        ranks = tuple((name, rank) for name, rank in found if rank is not None)
         if not ranks and not is_empty(arrays):
             return None
         sizes = shape_sizes(inputs, arrays)

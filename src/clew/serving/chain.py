@@ -25,6 +25,9 @@ Refuse = Callable[[Request, Sequence[Declined]], ClewError]
 class Chain(Generic[B]):
     """What answers the calls of a model: `only`, or the first provider that serves a call.
 
+    `whole` is the program of a model without free sizes, which is `only` unless ranks of list
+    elements have variants.
+
     Programs are kept by the key of their calls, more of them if they are small. Calls may come from
     several threads: reading a kept program takes no lock, and `latest` is one immutable object, so
     that a program, its build and its sizes always belong together.
@@ -34,15 +37,16 @@ class Chain(Generic[B]):
         self,
         interface: Interface,
         providers: Iterable[Provider[B]] = (),
-        only: Served[B] | None = None,
+        whole: Served[B] | None = None,
         refuse: Refuse | None = None,
     ) -> None:
         """`refuse` returns the error for calls that no provider serves."""
         self.interface = interface
         self.providers = providers
-        self.only = only
+        self.whole = whole
+        self.only = only = None if interface.takes_any_rank else whole
         # One tuple, so that both always belong together.
-        self._current: tuple[Served[B] | None, NativeForm | None] = only, None
+        self._current: tuple[Served[B] | None, NativeForm | None] = whole, None
         self._refuse = refuse
         self._kept: dict[SizesKey, Served[B]] = {}
         self._deciding = interface.deciding

@@ -34,8 +34,8 @@ from clew.runtime.variant import Variant
 from clew.serving.chain import Chain
 from clew.serving.interface import Interface
 from clew.serving.saved import SavedAllSizes, SavedBuilds, loaded
-from clew.serving.served import Declined, Provider, Request
-from clew.serving.variants import Variants
+from clew.serving.served import Declined, Provider, Request, Served
+from clew.serving.variants import Variants, Whole
 from clew.support.errors import CompileError, InputError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
@@ -76,14 +76,14 @@ class LoadedChain(Chain[LoadedBuild]):
         """Whether other backends run regions of it, which `kernels` leaves out."""
         self.copied: Callable[[Path, Json], bool] = lambda path, options: False
         """Writes the model to a file, with a record of options; false if that is not possible."""
-        only = None
+        whole = None
         if len(builds) == 1 and not interface.is_free:
-            only = loaded(SavedBuilds.name, builds[0].key, {}, builds[0])
+            whole = loaded(SavedBuilds.name, builds[0].key, {}, builds[0])
         known = [_sizes(key[0]) for key in self.builds]
         known = [*(["other sizes"] if template is not None else []), *known]
         known += [str(variant) for variant in self.variants if not variant.held]
         refuse = partial(_refusal, known, bool(interface.deciding))
-        super().__init__(interface, self._providers(interface), only, refuse)
+        super().__init__(interface, self._providers(interface, whole), whole, refuse)
 
     def held(self, variant: Variant) -> LoadedChain | None:
         return self.variants.get(variant)
@@ -96,20 +96,25 @@ class LoadedChain(Chain[LoadedBuild]):
         for variant in self.variants.values():
             variant.prepare()
 
-    def _providers(self, interface: Interface) -> list[Provider[LoadedBuild]]:
-        found: list[Provider[LoadedBuild]] = [SavedBuilds(self.builds)] if self.builds else []
+    def _providers(
+        self, interface: Interface, whole: Served[LoadedBuild] | None
+    ) -> list[Provider[LoadedBuild]]:
+        saved = bool(self.builds) and whole is None
+        found: list[Provider[LoadedBuild]] = [SavedBuilds(self.builds)] if saved else []
         if self.variants:
             known = dict(self.variants)
             missing = Declined(Variants.name, "the file has none for these sizes")
             by_ones = any(variant.ones is not None for variant in known)
             found.append(Variants(interface, lambda v: known.get(v, missing), by_ones=by_ones))
+        if whole is not None:
+            return [*found, Whole(whole)]
         return [*found, SavedAllSizes(self.template)] if self.template is not None else found
 
     @property
     def kernels(self) -> Sequence[LoadedKernel] | None:
-        """The kernels of the program that serves all calls, if there is one."""
-        if self.only is not None:
-            return self.only.build.kernels
+        """The kernels of the program that serves all sizes, if there is one."""
+        if self.whole is not None:
+            return self.whole.build.kernels
         return None if self.template is None else self.template.kernels
 
     @property

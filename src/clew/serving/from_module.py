@@ -68,7 +68,7 @@ class _Weights:
         """Returns those that are known."""
         if self._sizes is not None:
             return self._sizes.weights
-        served = self._stored.only if self._stored is not None else None
+        served = self._stored.whole if self._stored is not None else None
         if self.build is not None:
             program = self.build.program
         elif served is not None:
@@ -126,7 +126,7 @@ class CompiledParts:
         found: list[Provider[Build]] = [Variants(interface, find, by_ones=by_ones)]
         found += [sizes] if sizes is not None else []
         if isinstance(model, Module):
-            return [*found, own_build]
+            return [*found, own_build] if self._is_free else found
         return [*found, Imported(own_build, model, self.maker.options.bounds)]
 
     def expect_empty(self, variant: Variant) -> None:
@@ -213,8 +213,8 @@ class CompiledParts:
             self.variants.get(variant)
         variants = {variant: saved(c) for variant, c in self.variants.chains.items()}
         builds = {s.key: s.build for s in chain.kept if s.is_own}
-        if chain.only is not None:
-            builds = {chain.only.key: chain.only.build}
+        if chain.whole is not None:
+            builds = {chain.whole.key: chain.whole.build}
         options = self.maker.options
         return SavedModel(
             options.target,
@@ -289,9 +289,9 @@ def chain_of(
     if place is not None and stored is not None:
         tell(place.warned, maker.told)
     parts = CompiledParts(maker, interface, outputs, free, stored)
-    only = own(OwnBuild.name, ((), ()), parts.build()) if not is_free and stored is None else None
+    whole = own(OwnBuild.name, ((), ()), parts.build()) if not is_free and stored is None else None
     chain = ModuleChain(
-        interface, outputs, form_of(model), stored, Once.of(parts), only,
+        interface, outputs, form_of(model), stored, Once.of(parts), whole,
         is_free=is_free, specialize=options.specialize,
     )  # fmt: skip
     if parts.all_sizes is not None:

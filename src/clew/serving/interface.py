@@ -11,6 +11,7 @@ import numpy as np
 from clew.ir.dim_places import SizePlace
 from clew.ir.dims import Dim, Sizes
 from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes, places_of, shape_sizes
+from clew.runtime.kinds import common_rank
 from clew.runtime.sizes_key import SizesKey, sizes_key
 from clew.support.errors import GraphTypeError, locate
 from clew.support.lazy import cached_property
@@ -31,7 +32,8 @@ class Interface:
         self.ranges = ranges
         self.deciding: tuple[int, ...] = ()
         self.decide_by(deciding)
-        self.takes_any_rank = any(spec.takes_any_shape for spec in inputs)
+        self._by_rank = [n for n, spec in enumerate(inputs) if spec.by_rank]
+        self.takes_any_rank = bool(self._by_rank) or any(s.takes_any_shape for s in inputs)
 
     @property
     def plain_dtypes(self) -> tuple[np.dtype[Any], ...] | None:
@@ -58,7 +60,14 @@ class Interface:
 
     def key(self, arrays: Sequence[Any]) -> SizesKey:
         """Returns the key of a call with checked inputs."""
-        return sizes_key(arrays, self.deciding)
+        key = sizes_key(arrays, self.deciding)
+        if not self._by_rank:
+            return key
+        shapes = list(key[0])
+        for number in self._by_rank:
+            rank = common_rank(arrays[number])
+            shapes[number] = None if rank is None else (rank,)
+        return tuple(shapes), key[1]
 
     def sizes(self, arrays: Sequence[Any]) -> Mapping[str, int]:
         """Returns the values of free dimensions and of named elements, by name.

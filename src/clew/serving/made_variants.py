@@ -64,6 +64,8 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
         return _held(model, variant) if isinstance(model, Module) else None
     if isinstance(model, Module):
         module = model
+        if variant.ranks:
+            module = None if model.by_ranks is None else model.by_ranks(dict(variant.ranks))
     else:
         module = model.with_ranks(dict(variant.ranks)) if variant.ranks else None
         if variant.ones is not None:

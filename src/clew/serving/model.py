@@ -404,7 +404,7 @@ class Model(Shown, ABC, Generic[K, B]):
         Empty for a model that has not run, or has no variable sizes.
         """
         latest = self._chain.latest
-        if latest is None or self._chain.only is not None:
+        if latest is None or self._chain.whole is not None:
             return {}
         shapes, values = latest.key
         found: dict[str, Any] = {

@@ -20,6 +20,7 @@ from clew.serving.from_file import LoadedChain
 from clew.serving.interface import Interface
 from clew.serving.served import Declined, Provider, Request, Served
 from clew.serving.stored import Stored
+from clew.serving.variants import Whole
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.locks import Once
@@ -124,13 +125,13 @@ class ModuleChain(Chain["Build"]):
         form: CallForm | None,
         stored: LoadedChain | None,
         parts: Once[Parts],
-        only: Served[Build] | None = None,
+        whole: Served[Build] | None = None,
         *,
         is_free: bool,
         specialize: bool,
     ) -> None:
-        """`stored` is the build from the disk cache, and `only` what serves all calls, if one
-        program does. With `specialize`, sizes that calls have often may get builds of their own.
+        """`stored` is the build from the disk cache, and `whole` the program of a model without
+        free sizes. With `specialize`, sizes that calls have often may get builds of their own.
         """
         self.outputs = tuple(outputs)
         self.form = form
@@ -140,8 +141,8 @@ class ModuleChain(Chain["Build"]):
         """The key of the build in the disk cache, if it is stored there."""
         self._parts = parts
         self._held: dict[Variant, Chain[Build]] = {}
-        if only is None and not is_free and stored is not None and stored.only is not None:
-            only = _stored_alone(stored.only.program, lambda: parts.get().build())
+        if whole is None and not is_free and stored is not None and stored.whole is not None:
+            whole = _stored_alone(stored.whole.program, lambda: parts.get().build())
         self.specializing: Specializing | None = None
         if is_free and specialize:
             with LOADING, held_interrupts():
@@ -149,9 +150,9 @@ class ModuleChain(Chain["Build"]):
 
             self.specializing = Specializing(self._program_alone)
         providers: Iterable[Provider[Build]] = ()
-        if only is None:
-            providers = _Providers(stored, parts, self.specializing)
-        super().__init__(interface, providers, only)
+        if whole is None or interface.takes_any_rank:
+            providers = _Providers(stored, parts, self.specializing, whole)
+        super().__init__(interface, providers, whole)
 
     @property
     def parts(self) -> Parts:
@@ -211,8 +212,8 @@ class ModuleChain(Chain["Build"]):
 
     @property
     def common(self) -> BuildTemplate | None:
-        """The build that serves all calls, if one does."""
-        return self.only.build if self.only is not None else self.parts.common
+        """The build for all sizes, if the model has one, or that of a model without free sizes."""
+        return self.whole.build if self.whole is not None else self.parts.common
 
     @property
     def template(self) -> BuildTemplate | None:
@@ -264,16 +265,20 @@ class _Providers:
         stored: LoadedChain | None,
         parts: Once[Parts],
         specializing: Specializing | None,
+        whole: Served[Build] | None,
     ) -> None:
         self._stored = stored
         self._parts = parts
         self._specializing = specializing
+        self._whole = whole
 
     def __iter__(self) -> Iterator[Provider[Build]]:
-        if self._stored is not None:
+        if self._stored is not None and self._whole is None:
             rebuild = lambda sizes: self._parts.get().rebuilt(sizes)  # noqa: E731
             yield Stored(self._stored, rebuild, self._specializing)
         yield from self._parts.get().providers
+        if self._whole is not None:
+            yield Whole(self._whole)
 
 
 class _HeldProviders:

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 
-from clew.runtime.artifact import LoadedBuild
 from clew.runtime.cache import PART, SEEN, Cache, Index
 from clew.runtime.code_version import code_version
 from clew.runtime.container import BLOBS, Container, packed, read_opened, write_container
 from clew.runtime.sizes_key import SizesKey
-from clew.serving.chain import Chain
+from clew.runtime.variant import Variant
 from clew.serving.from_file import LoadedChain, read_stored
 from clew.serving.served import Declined, Request, Served
 from clew.support.background import start_thread
@@ -38,6 +37,7 @@ from clew.support.shared_arrays import content_digest
 
 if TYPE_CHECKING:
     from clew.build.result import Build  # the compiler's half
+    from clew.runtime.artifact import LoadedBuild
     from clew.serving.often import Specializing
 
 # Larger builds are written in the background, so that the caller does not wait.
@@ -72,7 +72,7 @@ class Stored:
 
     def __init__(
         self,
-        chain: Chain[LoadedBuild],
+        chain: LoadedChain,
         rebuild: Callable[[Mapping[str, int]], Build],
         specializing: Specializing | None,
     ) -> None:
@@ -82,6 +82,11 @@ class Stored:
 
     def serve(self, request: Request) -> Served[Build] | Declined:
         """Errors: I042 if sizes contradict each other."""
+        interface = self._chain.interface
+        if interface.takes_any_rank:
+            variant = Variant.of(interface.inputs, request.arrays)
+            if variant is not None and variant.ranks and variant not in self._chain.variants:
+                return Declined(self.name, f"it has no variant with {variant}")
         answer = self._chain.first(request)
         if not isinstance(answer, Served):
             return Declined(self.name, "; ".join(declined.reason for declined in answer))

@@ -15,8 +15,21 @@ from clew.support.errors import ClewError
 Find: TypeAlias = "Callable[[Variant], Chain[B] | Declined]"
 
 
+class Whole(Generic[B]):
+    """Serves every call by the program of a model without free sizes."""
+
+    name: Final = "the build for all ranks"
+
+    def __init__(self, served: Served[B]) -> None:
+        self._served = served
+
+    def serve(self, request: Request) -> Served[B]:
+        """Never fails."""
+        return replace(self._served, key=request.key, is_own=False)
+
+
 class Variants(Generic[B]):
-    """Serves calls with sizes of 0, and models whose graph depends on ranks or on sizes of 1."""
+    """Serves calls with sizes of 0, and models that depend on ranks or on sizes of 1."""
 
     name: Final = "a variant"
 

@@ -19,6 +19,7 @@ from onnx import ModelProto
 from clew.frontends.deferred import (
     RUN_TELLS,
     DeferredModel,
+    Shapes,
     advice,
     asked_for,
     can_wait,
@@ -72,7 +73,11 @@ from clew.frontends.onnx.ml import (  # noqa: F401  registers converters
 )
 from clew.frontends.onnx.registry import converter, supported
 from clew.ir.defaults import Defaults
-from clew.ir.module import Module
+from clew.ir.deferred import DeferredModule
+from clew.ir.expr import Call
+from clew.ir.module import ByRanks, Module
+from clew.ir.types import is_unranked
+from clew.ir.visit import all_nodes
 from clew.support.budgets import Budgets, current
 from clew.support.errors import ClewError, InputError
 
@@ -104,10 +109,13 @@ def load(
     replaceable = _defaults(partial(_imported, make, defaults=constants), importer, inputs)
     try:
         with at_fault(plain.inputs.declared, inputs, constants, plain.run):
-            return _run(importer, replaceable)
+            return _run(importer, replaceable, partial(_imported, make, defaults=constants), inputs)
     except ClewError as error:
         waits = can_wait(importer, error) or needs_numbers(make, importer, inputs or {})
-        module = None if waits else _with_late_layers(make, inputs, constants, error, replaceable)
+        again = partial(_imported, make, defaults=constants)
+        module = None
+        if not waits:
+            module = _with_late_layers(make, inputs, constants, error, replaceable, again)
         if module is not None:
             return module
         if waits and not isinstance(error, InputError):
@@ -145,10 +153,10 @@ def _imported(
     replaceable = _defaults(again, importer, inputs)
     try:
         with at_fault(plain.inputs.declared, inputs, None, plain.run):
-            module = _run(importer, replaceable)
+            module = _run(importer, replaceable, again, inputs)
     except ClewError as error:
         if not can_wait(importer, error) and not needs_numbers(make, importer, inputs or {}):
-            found = _with_late_layers(make, inputs, None, error, replaceable)
+            found = _with_late_layers(make, inputs, None, error, replaceable, again)
             if found is None:
                 raise
             return found
@@ -220,9 +228,39 @@ def _defaults(
     return Defaults(names, with_inputs) if names else None
 
 
-def _run(importer: Importer, defaults: Defaults | None) -> Module:
+def _run(
+    importer: Importer,
+    defaults: Defaults | None,
+    again: Callable[[Shapes], Module | DeferredModule],
+    shapes: Shapes | None,
+) -> Module:
     module = importer.run()
-    return module if defaults is None else Module(module.functions, defaults)
+    by_ranks = _by_ranks(module, again, shapes or {})
+    if defaults is None and by_ranks is None:
+        return module
+    return Module(module.functions, defaults, by_ranks)
+
+
+def _by_ranks(
+    module: Module, again: Callable[[Shapes], Module | DeferredModule], shapes: Shapes
+) -> ByRanks | None:
+    """Returns a function that imports a module again for ranks of its lists' elements; None if all
+    ranks are known, or no layer waits for one.
+    """
+    if not any(is_unranked(param.type) for param in module.main.params):
+        return None
+    if not any(isinstance(n, Call) and n.op_name == "onnx.layer" for n in all_nodes(module.main)):
+        return None
+
+    def with_ranks(ranks: Mapping[str, int]) -> Module | None:
+        named = {n: [f"{n}_{axis}" for axis in range(rank)] for n, rank in ranks.items()}
+        try:
+            found = again({**shapes, **named})
+        except ClewError:  # the module with late layers reports why
+            return None
+        return found if isinstance(found, Module) else None
+
+    return with_ranks
 
 
 def _with_late_layers(
@@ -231,6 +269,7 @@ def _with_late_layers(
     constants: Mapping[str, NDArray[Any]] | None,
     error: ClewError,
     defaults: Defaults | None,
+    again: Callable[[Shapes], Module | DeferredModule],
 ) -> Module | None:
     """Returns the graph with some layers deferred to the run, because they need values that no call
     provides; None if that is not the cause of the import's failure, or does not help.
@@ -238,7 +277,7 @@ def _with_late_layers(
     if error.code not in RUN_TELLS:
         return None
     try:
-        return _run(make(inputs, constants, late=True), defaults)
+        return _run(make(inputs, constants, late=True), defaults, again, inputs)
     except ClewError:
         return None
 

@@ -16,7 +16,7 @@ from clew.frontends.limits import checked_size
 from clew.frontends.names import Symbols, display
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.scope import Scope
-from clew.frontends.onnx.value_types import value_type
+from clew.frontends.onnx.value_types import value_type, with_part_shape
 from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Var
@@ -114,7 +114,10 @@ class Inputs:
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type"):
             what = f"input {display(value.name)!r}"
-            return DeclaredInput(value.name, None, None, value_type(value.type, what))
+            type_ = value_type(value.type, what)
+            if value.name in self._shapes:
+                type_ = with_part_shape(type_, self._shapes[value.name])
+            return DeclaredInput(value.name, None, None, type_)
         dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
         if value.name in self._shapes:
             given = self._shapes[value.name]
@@ -156,7 +159,8 @@ class Inputs:
         self, proto: TypeProto, what: str, name: str, given: Sequence[int | str] | None = None
     ) -> Type:
         if proto.WhichOneof("value") != "tensor_type":
-            return value_type(proto, what)
+            type_ = value_type(proto, what)
+            return type_ if given is None else with_part_shape(type_, given)
         dtype = dtype_of(proto.tensor_type.elem_type, what)
         if given is not None:
             shape: list[Dim] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnx import TypeProto
 
 from clew.frontends.onnx.file.tensors import dtype_of, number_of
@@ -43,6 +45,22 @@ def type_proto(type_: Type) -> TypeProto:
         case _:
             raise AssertionError(type_)
     return proto
+
+
+def with_part_shape(type_: Type, shape: Sequence[int | str]) -> Type:
+    """Returns the type of a list or optional with this shape for the tensors in it. Named sizes may
+    differ from tensor to tensor, so they become unknown.
+    """
+    match type_:
+        case SequenceType(element):
+            return SequenceType(with_part_shape(element, shape))
+        case OptionalType(element):
+            return OptionalType(with_part_shape(element, shape))
+        case TensorType(dtype=dtype) | UnrankedType(dtype):
+            return TensorType(
+                tuple(d if isinstance(d, int) else unknown_dim() for d in shape), dtype
+            )
+    return type_
 
 
 def value_type(proto: TypeProto, what: str) -> Type:
