@@ -178,6 +178,36 @@ def test_outputs_of_as_many_elements_as_are_found() -> None:
     assert 0 < q.layers[0].error < 0.1
 
 
+def test_layers_behind_a_number_of_elements_that_depends_on_data() -> None:
+    """Their results in the quantized model cannot be compared; those on exact operands can."""
+    nodes = [
+        node("MatMul", ["x", "w0"], ["c"], name="first"),
+        node("ReduceMax", ["c"], ["top"], axes=[1], keepdims=0),
+        node("Greater", ["top", "least"], ["m"]),
+        node("Compress", ["c", "m"], ["rows"], axis=0),
+        node("MatMul", ["rows", "w1"], ["r"], name="second"),
+        node("ReduceSum", ["r", "axes"], ["y"], keepdims=0),
+    ]
+    constants = {
+        "w0": drawn(8, 16, scale=0.3), "w1": drawn(16, 4, scale=0.3), "least": np.float32(1.0),
+        "axes": np.array([0]),
+    }  # fmt: skip
+    given = model(nodes, {"x": [64, 8]}, {"y": [4]}, constants)
+    q = clew.quantize(given, [drawn(64, 8, seed=n) for n in range(6)], threads=1)
+    first, second = q.layers
+    assert first.error is not None
+    assert 0 < first.error < 0.1
+    assert second.error is None
+    assert second.sqnr_db is not None
+    assert 20 < second.sqnr_db < 80
+    assert q.error is not None
+    assert 0 < q.error < 0.1
+    x = drawn(64, 8, seed=40)
+    (y,) = clew.compile(q.module, threads=1).run({"x": x}).values()
+    (wanted,) = clew.compile(given, threads=1).run({"x": x}).values()
+    np.testing.assert_allclose(y, wanted, atol=0.15 * float(np.abs(wanted).max()))
+
+
 def test_bias_correction_removes_the_mean_error_of_channels() -> None:
     means = []
     calls = np.split(DENSE_X, 10)[:8]  # of more, some may be left out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save_model
 
 import clew
+from clew.records import Store
 from clew.runtime.cache import INDEX, PART, SEEN, START, default_cache
 from clew.serving import start as starts
 from clew.serving.stored import record_of, warning_of
@@ -497,9 +499,12 @@ def test_a_start_imports_the_run_time_alone(path: Path, tmp_path: Path, free: bo
     ours = [m for m in modules if m.startswith("clew.")]
     folders = {m.split(".")[1] for m in ours}
     assert folders == {
-        "api", "backends", "codegen", "ir", "machine", "runtime", "serving", "support", "version",
-        *(["cost"] if free else []),  # thresholds of the run time
+        "api", "backends", "codegen", "cost", "ir", "machine", "runtime", "serving", "support",
+        "version",
     }  # fmt: skip
+    thresholds = {"facts", "sizes", *(["threads"] if free else [])}
+    costs = {"clew.cost", "clew.cost.policy", *(f"clew.cost.policy.{n}" for n in thresholds)}
+    assert {m for m in ours if m.startswith("clew.cost")} == costs
     options = ("compile_options", "option_checks", "option_fields", "option_records")
     backends = {f"clew.backends.{name}" for name in options}
     assert {m for m in ours if m.startswith("clew.backends.")} == backends
@@ -516,6 +521,19 @@ def test_a_start_imports_the_run_time_alone(path: Path, tmp_path: Path, free: bo
     sized = {"serving.often", "runtime.sized_segment", "runtime.template", "ir.dim_code"}
     unused |= set() if free else sized
     assert not {f"clew.{name}" for name in unused} & set(ours)
+
+
+def test_a_compilation_imports_sqlite_only_for_a_tuning_file(
+    path: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, weights())
+    monkeypatch.setenv("CLEW_TUNING", str(tmp_path / "tuning.db"))
+    without = run(path, tmp_path, "cold")
+    assert "clew.compiling.compile" in without
+    assert not {"sqlite3", "clew.records"} & set(without)
+    Store(tmp_path / "tuning.db").close()
+    shutil.rmtree(cache)
+    assert {"sqlite3", "clew.records"} <= set(run(path, tmp_path, "cold"))
 
 
 def test_import_clew_imports_little() -> None:

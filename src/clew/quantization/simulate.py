@@ -58,8 +58,8 @@ class LocalError:
 @dataclass(frozen=True)
 class Accumulated:
     """Errors over calibration data, each the root of the sum of squared differences over that of
-    squares: of the results of layers by name, and of the output where it is largest, None if no
-    output has floats.
+    squares: of the results of layers by name, without those that cannot be compared, and of the
+    output where it is largest, None if no output has floats.
     """
 
     layers: Mapping[str, float] = field(default_factory=dict)
@@ -196,13 +196,17 @@ class Simulation:
     def accumulated(self, quantized: Collection[str], *, whole: bool) -> Accumulated:
         """Returns the errors of the results of layers, quantized or not, and of the outputs in a
         model with these sites quantized: over all samples if `whole`, otherwise over enough samples
-        for a report.
+        for a report. Results whose number of elements depends on data are left out.
         """
         of_site = {name: n for n, name in enumerate(self.names) if name in quantized}
         first, last = self._count, self._count + len(self._results)
+        compared = [n for n, r in enumerate(self._results) if _is_comparable(r.result)]
+        names = [self._results[n].name for n in compared]
         places = [
-            last + of_site[r.name] if isinstance(r, Site) and r.name in of_site else first + n
-            for n, r in enumerate(self._results)
+            last + of_site[name]
+            if isinstance(self._results[n], Site) and name in of_site
+            else first + n
+            for n, name in zip(compared, names, strict=True)
         ]
         samples = len(self._feeds)
         layers, outputs = Ratios(len(places), samples), Ratios(len(self._kept), samples)
@@ -211,12 +215,12 @@ class Simulation:
             exact, results = self._observer.exact(feed)
             found = self._run(feed, quantized)
             _add(outputs, [found[n] for n in self._kept], [exact[n] for n in self._kept])
-            _add(layers, [found[n] for n in places], results)
+            _add(layers, [found[n] for n in places], [results[n] for n in compared])
             del exact, results, found  # the next run reuses their memory
             if not whole and layers.is_enough and outputs.is_enough:
                 break
         errors = map(float, layers.values)
-        named = dict(zip((r.name for r in self._results), errors, strict=True))
+        named = dict(zip(names, errors, strict=True))
         return Accumulated(named, max(map(float, outputs.values), default=None))
 
 
@@ -241,7 +245,7 @@ def _add(sums: Ratios, found: Sequence[Any], exact: Sequence[Any]) -> None:
 
 
 def _is_comparable(value: Expr) -> bool:
-    """Whether an output is of floats, as many as without quantization: not one per box found, for
+    """Whether a value is of floats, as many as without quantization: not one per box found, for
     example.
     """
     if not isinstance(value.type, TensorType) or not is_float(value.tensor.dtype):

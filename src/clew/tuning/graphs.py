@@ -20,7 +20,7 @@ import numpy as np
 from clew.api.compiled_model import CompiledModel
 from clew.bisection.numbers import error_of
 from clew.build.result import Build
-from clew.compiling.applied_records import deciding
+from clew.compiling.recorded_choices import deciding
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.passes.decisions import Decision, Decisions

@@ -307,7 +307,8 @@ def matmul(
     if not rounds_up(left, right, layout.factor("K")) if packed else differ(left, right):
         raise GraphTypeError("T103", f"nn.matmul: {a.type} by {b.type}: {left} is not {right}")
     batch = broadcast_shapes("nn.matmul", a_batch, b_batch)
-    k = te.reduce_axis(left if isinstance(left, int) else right, "k", roles.DEPTH)
+    depth = left if packed or isinstance(left, int) else right
+    k = te.reduce_axis(depth, "k", roles.DEPTH)
 
     def body(*i: Scalar) -> Scalar:
         place, tail = i[: len(batch)], i[len(batch) :]
