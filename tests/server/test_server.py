@@ -8,11 +8,11 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from tests.generation.folders import write_model, write_tokenizer
 from tests.server.running import KEY, Running
 
@@ -24,7 +24,7 @@ from clew.server.answers import Answer
 from clew.server.asked import Question
 from clew.server.common import failed
 from clew.server.engine import Engine, Event, Work
-from clew.server.texts import _streamed
+from clew.server.texts import _Events, _streamed
 from clew.support.errors import InputError
 
 pytest.importorskip("tokenizers")
@@ -292,3 +292,31 @@ def test_a_stream_whose_client_has_left_ends_before_its_first_text(begun: bool) 
 
     asyncio.run(ask())
     assert work.is_cancelled
+
+
+def test_a_stream_learns_between_events_that_its_client_has_left() -> None:
+    """Events that wait in the queue are not written one after the other to a lost connection."""
+    gone: list[bool] = []
+    sent: list[Any] = []
+
+    async def events() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"data: {}\n\n"
+
+    async def stay() -> Any:
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        if gone:
+            raise OSError("the client has left")
+        sent.append(message)
+        if message.get("body"):
+            asyncio.get_running_loop().call_soon(gone.append, True)
+
+    async def ask() -> None:
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}, "method": "POST"}
+        await _Events(events(), [])(scope, stay, send)
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(ask())
+    assert [m["type"] for m in sent] == ["http.response.start", "http.response.body"]

@@ -27,6 +27,7 @@ _FILLED: Final = (
     "cache_position",
     "use_cache_branch",
     "num_logits_to_keep",
+    "total_sequence_length",
 )
 """Inputs besides tokens and caches that have one possible value."""
 _PADDING: Final = "padding"
@@ -144,6 +145,7 @@ def _value(spec: InputSpec, shape: Sequence[int], past: int) -> Array:
         "cache_position": places,
         "use_cache_branch": np.array([past > 0]),
         "num_logits_to_keep": np.array(0),
+        "total_sequence_length": np.array(past + new),
     }
     value = values[spec.name]
     if math.prod(value.shape) == 1:

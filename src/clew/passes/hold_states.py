@@ -28,7 +28,7 @@ from clew.ir.size_names import names_in
 from clew.ir.state import STATE
 from clew.ir.types import TensorType
 from clew.ir.visit import all_nodes
-from clew.ops.registry import Op, get_op
+from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.simplify.simplify_rules import one_of_the_sizes, size_of_an_axis
 from clew.passes.specialize import Specializer
 from clew.patterns import RuleRewriter
@@ -282,6 +282,8 @@ def _range(value: Expr, whole: Expr, axis: int) -> tuple[Dim, Dim] | None:
         return None
     attrs = value.attrs
     if attrs.axes is None or [a % whole.tensor.rank for a in attrs.axes] != [axis]:
+        return None
+    if argument_references(attrs):  # an end that only the run knows
         return None
     return (attrs.begin[0], attrs.end[0]) if tuple(attrs.strides) == (1,) else None
 

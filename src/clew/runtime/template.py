@@ -63,11 +63,22 @@ class ProgramTemplate(Shown):
         # What each program needs of sizes, besides its segments, and host functions.
         views = [i for i in program.instructions if isinstance(i, View)]
         self._lists = DimLists(self.conditions, [d for v in views for d in (*v.shape, v.offset)])
+        # The positions of the instructions that may change although all views stay the same.
+        self._changing = [n for n, i in enumerate(program.instructions) if self._changes(i)]
         # The latest program, and the numbers of its views.
         self._latest: tuple[list[int], Program] | None = None
 
     def _about(self) -> str:
         return f"{self.program._about()}, for all sizes"
+
+    def _changes(self, instruction: Instruction) -> bool:
+        """Whether an instruction depends on sizes besides those of the views."""
+        match instruction:
+            case RunSegment():
+                return isinstance(instruction.segment, SizedSegment)
+            case RunHost():
+                return id(instruction.function) in self._at_sizes
+        return isinstance(instruction, (Branch, Repeat))
 
     @property
     def constants(self) -> list[np.ndarray]:
@@ -113,8 +124,8 @@ class ProgramTemplate(Shown):
         latest: Program | None = None,
     ) -> Program:
         """Returns a program at given sizes. `made` holds segments that were already made, by the
-        id of the `SizedSegment`, and receives the others. `latest` is the program at other sizes
-        with the same views.
+        id of the `SizedSegment`, and receives the others. `latest` is the whole program at other
+        sizes with the same views.
         """
 
         def segment(sized: SizedSegment) -> NativeSegment:
@@ -122,7 +133,7 @@ class ProgramTemplate(Shown):
                 made[id(sized)] = sized.at(sizes)
             return made[id(sized)]
 
-        def instruction(before: Instruction, other: Instruction | None) -> Instruction:
+        def instruction(before: Instruction) -> Instruction:
             match before:
                 case RunSegment(segment=SizedSegment() as sized):
                     return RunSegment(segment(sized), before.inputs, before.outputs)
@@ -130,8 +141,6 @@ class ProgramTemplate(Shown):
                     at = self._at_sizes.get(id(before.function))
                     return before if at is None else replace(before, function=at(sizes.by_name))
                 case View():
-                    if other is not None:
-                        return other
                     shape = tuple(sizes.value(d) for d in before.shape)
                     return replace(before, shape=shape, offset=sizes.value(before.offset))
                 case Branch():
@@ -155,9 +164,11 @@ class ProgramTemplate(Shown):
             ]
 
         if latest is None:
-            found = [instruction(i, None) for i in program.instructions]
+            found = [instruction(i) for i in program.instructions]
         else:
-            found = list(map(instruction, program.instructions, latest.instructions))
+            found = list(latest.instructions)
+            for n in self._changing:
+                found[n] = instruction(program.instructions[n])
             if not program.stretches and latest.differs_in_segments(found):
                 return latest.with_segments(found)
         return program.with_instructions(found, stretches)

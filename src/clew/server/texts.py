@@ -164,8 +164,14 @@ class _Events(StreamingResponse):
         self._works = works
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def send_in_turn(message: Any) -> None:
+            await send(message)
+            # A write fails if the client has left, but the server learns of it in the loop only:
+            # asyncio logs further writes until then.
+            await asyncio.sleep(0)
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send_in_turn)
         finally:
             _cancel(self._works)
 

@@ -58,6 +58,28 @@ def decoder() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=domains, ir_version=9)
 
 
+def test_a_total_that_is_an_input_lets_caches_grow() -> None:
+    """The number of keys is then known only in the run."""
+    file = decoder()
+    nodes = [n for n in file.graph.node if n.output[0] not in ("sizes", "length", "total")]
+    del file.graph.node[:]
+    file.graph.node.extend(nodes)
+    file.graph.input.append(helper.make_tensor_value_info("total", TensorProto.INT32, []))
+    runtime = ort.InferenceSession(file.SerializeToString())
+    session = clew.compile(file, threads=1).session()
+    rng, total = np.random.default_rng(3), 0
+    state = dict.fromkeys((KEY, VALUE), np.zeros((1, GROUPS, 0, WIDTH), np.float32))
+    for rows in (5, 1, 1, 3):
+        total += rows
+        x, count = rng.standard_normal((1, rows, HEADS * WIDTH)).astype("f4"), np.int32(total)
+        mask = np.ones((1, total), np.int64)
+        y, *present = runtime.run(None, {"x": x, "mask": mask, "total": np.array(count), **state})
+        state = dict(zip((KEY, VALUE), present, strict=True))
+        np.testing.assert_allclose(session(x, mask, count), y, rtol=1e-4, atol=1e-5)
+        for name, value in state.items():
+            np.testing.assert_allclose(session.state[name], value, rtol=1e-4, atol=1e-5)
+
+
 def test_one_build_serves_all_lengths() -> None:
     file = decoder()
     compiled, runtime = (

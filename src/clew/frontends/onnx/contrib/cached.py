@@ -108,7 +108,7 @@ def group_query_attention(layer: Layer) -> Result:
     q, k, v = _heads(layer)
     batch, rows = q.tensor.shape[:2]
     past = [layer.optional(3), layer.optional(4)]
-    total, room = _total_and_room(layer, past[0])
+    total, room = _total_and_room(layer, past[0], rows)
     sizes = _Sizes(batch, rows, total, room)
     start = _start(layer, sizes)
     if layer.optional(14) is not None:
@@ -191,17 +191,18 @@ def _start(layer: Layer, sizes: _Sizes) -> Expr:
     return call("where", call("equal", total, rows), none, before)
 
 
-def _total_and_room(layer: Layer, past: Expr | None) -> tuple[Dim | None, Dim]:
+def _total_and_room(layer: Layer, past: Expr | None, rows: Dim) -> tuple[Dim | None, Dim]:
     """Returns the number of keys in all, None if only the run knows it, and the room of the cache
-    afterwards. A cache of which the model states that its size stays needs no number.
+    afterwards. A cache of which the model states that its size stays needs no number; without the
+    number, any other cache gets room for all keys of this call.
 
     Errors: U002.
     """
     held: Dim = 0 if past is None else past.tensor.shape[2]
     shape = layer.stated_shape(1)
     is_fixed = past is not None and shape is not None and len(shape) == 4 and shape[2] == str(held)
-    if is_fixed and layer.builder.known.get(layer.input(6)) is None:
-        return None, held
+    if past is not None and layer.builder.known.get(layer.input(6)) is None:
+        return None, held if is_fixed else held + rows
     total: Dim = layer.one(6, "the number of keys in all")
     return total, dim_max(held, total)
 
