@@ -232,6 +232,8 @@ class _Narrower(Rewriter):
 
     def _takes(self, inner: int, taps: Sequence[Any], groups: int) -> bool:
         """Whether kernels sum products of integers over this many channels in groups, and taps."""
+        if self._stores_bytes():
+            return True
         if groups > 1:
             return inner == 1
         return isinstance(taps[-1], int) and inner * taps[-1] >= self._options.least_neighbors
@@ -333,10 +335,16 @@ class _Narrower(Rewriter):
         zero = half if data.zero is None else get_op("add")(data.zero, half)
         return Integers(get_op("cast")(wide, dtype="u8"), zero, data.scale)
 
+    def _stores_bytes(self) -> bool:
+        """Whether kernels widen bytes as they read them, because memory is scarce."""
+        target = self._ctx.target
+        assert target is not None
+        return target.is_microcontroller
+
     def _multiplies(self, data: Expr, weight: Expr) -> bool:
         target, dtypes = self._ctx.target, (data.tensor.dtype, weight.tensor.dtype)
         assert target is not None
-        if self._options.signed:
+        if self._options.signed or self._stores_bytes():
             return dtypes in (("i8", "i8"), ("u8", "i8"))
         return bool(target.dot_lanes(*dtypes) or target.tile_shape(*dtypes))
 
