@@ -89,14 +89,17 @@ class NarrowIntegers(Pass):
         %1: i16[...] = cast(subtract(cast(%x, "i32"), 3), "i16")
         %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
+    Microcontrollers multiply bytes without such instructions: operands take a quarter of the memory
+    that widened ones would take.
+
     With other backends, the pass runs twice. Before regions are formed, data stay signed or
     unsigned (`signed`), whatever this CPU multiplies; afterwards, products left to it get its form.
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions in groups of
-    several channels, or of fewer than `least_neighbors` input channels and columns of the filter;
-    scales of an operand that vary along the depth; floats whose sums of integers might not fit 32
-    bits.
+    Non-goals: pairs of bytes for convolutions of signals or volumes; except on microcontrollers,
+    convolutions in groups of several channels, or of fewer than `least_neighbors` input channels
+    and columns of the filter; scales of an operand that vary along the depth; floats whose sums of
+    integers might not fit 32 bits.
     """
 
     opt_level: ClassVar[int] = 2
