@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    names = sorted(zoo.NETWORKS) if args.models is None else args.models
+    names = sorted(zoo.names()) if args.models is None else args.models
     chosen = {str(file): file for file in args.files} | dict.fromkeys(names)
     end, said = time.monotonic() + 60 * args.minutes, dict[str, str]()
     for name, file in chosen.items():
