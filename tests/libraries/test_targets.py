@@ -65,6 +65,40 @@ def test_an_emulator_runs_integers(target: str, tmp_path: Path) -> None:
     assert found["y"].tobytes() == here.run(feed)["y"].tobytes()
 
 
+@pytest.mark.parametrize("groups", [1, 8], ids=["dense", "depthwise"])
+@pytest.mark.parametrize("target", [_case(t) for t in TOOLS if t.startswith("cortex")])
+def test_microcontrollers_store_bytes(target: str, groups: int, tmp_path: Path) -> None:
+    """Weights have a byte per element, values between layers, too, and results are equal."""
+    random = np.random.default_rng(0)
+    weights: dict[str, Array] = {
+        "w": random.integers(-128, 128, (8, 8 // groups, 3, 3)).astype(np.int8),
+        "v": random.integers(-128, 128, (8 * 12 * 12, 4)).astype(np.int8),
+        "zero": np.array(-3, np.int8),
+        "none": np.array(0, np.int8),
+        "scale": np.array(0.25, np.float32),
+        "wide": np.array(20.0, np.float32),
+        "wider": np.array(200.0, np.float32),
+        "rows": np.array([1, -1]),
+    }
+    product = ["scale", "zero", "v", "scale", "none", "wider", "zero"]
+    conv = ["x", "scale", "zero", "w", "scale", "none", "wide", "zero"]
+    nodes = [
+        helper.make_node("QLinearConv", conv, ["c"], pads=[1, 1, 1, 1], group=groups),
+        helper.make_node("Reshape", ["c", "rows"], ["r"]),
+        helper.make_node("QLinearMatMul", ["r", *product], ["y"]),
+    ]
+    source = message(nodes, {"x": [1, 8, 12, 12]}, {"y": [1, 4]}, weights, TensorProto.INT8)
+    here = clew.compile(source, threads=1)
+    feed = random_inputs(here)
+    _, made = compiled(source, tmp_path, target=target, threads=1)
+    stored = weights["w"].size + weights["v"].size
+    assert made.weights_bytes < stored + 1024
+    assert made.workspace_bytes < 8 * (14 * 14 + 12 * 12) + 3072
+    found = run(target, made, feed, {"y": ((1, 4), np.int8)})
+    assert found["y"].tobytes() == here.run(feed)["y"].tobytes()
+    assert len(np.unique(found["y"])) > 1
+
+
 @needs("arm-none-eabi-readelf", "arm-none-eabi-gcc")
 @pytest.mark.parametrize("target", ["cortex-m4", "cortex-m7", "cortex-m55"])
 def test_microcontrollers_pass_floats_in_registers(target: str, tmp_path: Path) -> None:

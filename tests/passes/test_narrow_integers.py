@@ -431,3 +431,15 @@ def test_native_convolutions(kit: Any, size: tuple[int, int, int], side: GuardSi
         (found,) = compiled.run({"x": value}).values()
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         assert compiled.trace.verify({"x": value}).ok
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m7", "cortex-m55"])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_microcontrollers_keep_bytes(kit: Any, target: str, rows: int) -> None:
+    """Their kernels widen bytes as they read them, as memory is scarce."""
+    before = product(kit, "i8", draw("i8", DEPTH, UNITS), (np.array(-3, np.int8), None), rows=rows)
+    found = after(kit, before, target_of(target))
+    dense = dense_of(found)
+    assert dense is not None
+    assert [a.tensor.dtype for a in dense.args] == ["i8", "i8"]
+    check(kit, before, found)

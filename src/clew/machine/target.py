@@ -72,6 +72,13 @@ class Target:
         return bool(self._instructions.permutation_of_bytes)
 
     @property
+    def is_microcontroller(self) -> bool:
+        """Whether programs have kilobytes of memory and read constants from flash, as on Arm's
+        M profile.
+        """
+        return self.triple.startswith("thumb")
+
+    @property
     def pointer_bytes(self) -> int:
         """The size of an address."""
         return 8 if "64" in self.triple.partition("-")[0] else 4

@@ -89,14 +89,17 @@ class NarrowIntegers(Pass):
         %1: i16[...] = cast(subtract(cast(%x, "i32"), 3), "i16")
         %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
+    Microcontrollers multiply bytes without such instructions: operands take a quarter of the memory
+    that widened ones would take.
+
     With other backends, the pass runs twice. Before regions are formed, data stay signed or
     unsigned (`signed`), whatever this CPU multiplies; afterwards, products left to it get its form.
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions of fewer than
-    `least_neighbors` input channels of a group and columns of the filter, except depthwise ones;
-    scales of an operand that vary along the depth; floats whose sums of integers might not fit 32
-    bits.
+    Non-goals: pairs of bytes for convolutions of signals or volumes; except on microcontrollers,
+    convolutions of fewer than `least_neighbors` input channels of a group and columns of the
+    filter that are not depthwise; scales of an operand that vary along the depth; floats whose sums
+    of integers might not fit 32 bits.
     """
 
     opt_level: ClassVar[int] = 2
@@ -235,7 +238,7 @@ class _Narrower(Rewriter):
 
     def _takes(self, inner: int, taps: Sequence[Any], groups: int) -> bool:
         """Whether kernels sum products of integers over this many channels in groups, and taps."""
-        if groups > 1 and inner == 1:
+        if self._stores_bytes() or (groups > 1 and inner == 1):
             return True
         return isinstance(taps[-1], int) and inner * taps[-1] >= self._options.least_neighbors
 
@@ -345,10 +348,16 @@ class _Narrower(Rewriter):
         zero = half if data.zero is None else get_op("add")(data.zero, half)
         return Integers(get_op("cast")(wide, dtype="u8"), zero, data.scale)
 
+    def _stores_bytes(self) -> bool:
+        """Whether kernels widen bytes as they read them, because memory is scarce."""
+        target = self._ctx.target
+        assert target is not None
+        return target.is_microcontroller
+
     def _multiplies(self, data: Expr, weight: Expr) -> bool:
         target, dtypes = self._ctx.target, (data.tensor.dtype, weight.tensor.dtype)
         assert target is not None
-        if self._options.signed:
+        if self._options.signed or self._stores_bytes():
             return dtypes in (("i8", "i8"), ("u8", "i8"))
         return bool(target.dot_lanes(*dtypes) or target.tile_shape(*dtypes))
 
