@@ -124,7 +124,7 @@ _GROUPS: Final = {
         "advise": _Place(
             "advise",
             "advise",
-            "Find what to change in a model, its export or its compilation to make it faster.",
+            "Find changes to a model, its export or its compilation that make it faster.",
         ),
         "tune": _Place(
             "tune",
