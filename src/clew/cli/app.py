@@ -162,7 +162,7 @@ _GROUPS: Final = {
         ),
     },
 }
-"""The commands, by what they are for."""
+"""The commands, by purpose."""
 _COMMANDS: Final = {name: place for group in _GROUPS.values() for name, place in group.items()}
 
 

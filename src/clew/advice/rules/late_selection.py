@@ -47,8 +47,7 @@ class LateSelection(AdviceRule):
             yield Candidate(
                 self.name,
                 f"select {kept} of {extent} elements before {_counted(len(passed))}, not after",
-                f"{extent - kept} of {extent} elements along axis {axis} are computed and thrown "
-                "away",
+                f"{extent - kept} of {extent} elements along axis {axis} are computed for nothing",
                 "move the indexing before the layer: head(x[:, -1]) instead of head(x)[:, -1]",
                 layers_of([call, *passed]),
                 "attribute",
