@@ -32,7 +32,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @once
 def _copied_bytes() -> int:
-    """Returns up to which size results are copied without a look at their owners. A start does not
+    """Returns the size up to which results are copied without finding their owners. A start does not
     import it: few programs need it.
     """
     with LOADING, held_interrupts():
