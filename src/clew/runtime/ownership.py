@@ -32,8 +32,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @once
 def _copied_bytes() -> int:
-    """Returns the size up to which results are copied without finding their owners. A start does not
-    import it: few programs need it.
+    """Returns the size up to which results are copied without finding their owners. It is imported
+    late, because few programs need it.
     """
     with LOADING, held_interrupts():
         from clew.cost.policy.sizes import COPIED_BYTES  # noqa: PLC0415
