@@ -1,8 +1,8 @@
 """Sums of two 8-bit codes in one multiplication each.
 
 LiteRT scales both codes to a common unit, adds them, and scales the sum, with three roundings in 64
-bits. Since there are only 65,536 pairs of codes, all are tried to find a linear form in 32 bits that
-gives the same results.
+bits. There are only 65,536 pairs of codes, so trying all of them decides whether a linear form in
+32 bits gives the same results.
 """
 
 from __future__ import annotations
