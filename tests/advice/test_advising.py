@@ -26,7 +26,7 @@ WORSE = (1.2, 1.1, 1.3)
 
 @pytest.fixture
 def two_layers() -> Any:
-    """A model of two linear layers in a row, and a slice of one row of a third."""
+    """A model of two consecutive linear layers, and a slice of one row of a third."""
     return two_linear_layers()
 
 

@@ -43,7 +43,7 @@ def test_a_wrong_result_fails(
     assert code == 1
     failed = [each for each in json.loads(out)["checks"] if not each["passed"]]
     assert [each["name"] for each in failed] == ["self-test"]
-    assert "is off by" in failed[0]["found"]
+    assert "has an error of" in failed[0]["found"]
 
 
 def test_a_cache_that_cannot_be_written_fails(

@@ -1,4 +1,4 @@
-"""Libraries of models in which data decide sizes: counts, shapes of results, capacities."""
+"""Libraries with data-dependent sizes: counts, shapes of results, capacities."""
 
 from __future__ import annotations
 

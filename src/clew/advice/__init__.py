@@ -1,5 +1,5 @@
-"""Advice for the author of a model: what to change in the model, in its export, or in how it is
-compiled, to make it faster. Each gain is measured.
+"""Finds changes to a model, to its export or to its compilation that make it faster, and measures
+the gain of each.
 
 ```
 module, samples ─ Subject ─▶ rules ─▶ candidates ─ Estimate ─▶ ranked ─ Bench ─▶ Advice
@@ -14,15 +14,15 @@ module, samples ─ Subject ─▶ rules ─▶ candidates ─ Estimate ─▶ r
 - A `Change` is an edit of the graph (`editing/surgery.py`), of its inputs and outputs
   (`graphs.py`), or options of `clew.compile`. Edits are keyed by nodes of one module, so several
   changes combine, unless they edit the same value.
-- Candidates are ranked by a prediction: the work of the changed graph (`estimate.py`, by
-  `cost/work.py`), or a share of the measured time of their layers.
-- Each is then built, its outputs are compared on the samples, and it is raced against the unchanged
-  model (`race.py`): a sequential test decides, further rounds give the gain and its interval. A
-  change whose interval includes 0 is no advice (`trial.py`).
-- `advising.py` spends the time, `report.py` shows the result, `applied.py` writes the changed
-  model, `ceiling.py` says what no change of this kind can beat.
+- Candidates are ranked by a predicted gain: from the work of the changed graph (`estimate.py`, by
+  `cost/work.py`), or as a share of the measured time of their layers.
+- Each candidate is built, its outputs are compared on the samples, and it is raced against the
+  unchanged model (`race.py`): a sequential test decides, and further rounds give the gain and its
+  interval. A change whose interval includes 0 is not advice (`trial.py`).
+- `advising.py` divides the time among candidates, `report.py` shows the result, `applied.py` writes
+  the changed model, and `ceiling.py` finds the time that a call takes at least with the same work.
 
-Nothing is said that was not built and measured; "no advice" is an answer.
+Only changes that were built and measured become advice; there may be none.
 """
 
 from clew.advice import rules as rules  # registers clew's rules

@@ -43,14 +43,14 @@ def advise(
     on_progress: Say | None = None,
     **options: Any,
 ) -> Advice:
-    """Returns changes of a model that make it faster on this machine, each built and measured
+    """Returns changes to a model that make it faster on this machine, each built and measured
     (docs/advise.md).
 
-    `samples` are inputs of calls, in the forms of `clew.quantize`'s calibration data; without any,
-    they are drawn at random, and advice that depends on values of inputs is left out. Candidates
-    are tried in the order of their predicted gain, for about `minutes`; Ctrl-C ends the search with
-    what it has. `rules` are names of the rules to ask (default: all, `clew.advice.all_rules()`).
-    `options` are those of `clew.compile` that the model is compiled with.
+    `samples` are inputs of calls, in the forms of `clew.quantize`'s calibration data. Without
+    samples, inputs are random, and advice that depends on their values is left out. Candidates are
+    tried in the order of their predicted gain, for about `minutes`; Ctrl-C ends the search and
+    keeps the results so far. `rules` are the names of rules (default: all,
+    `clew.advice.all_rules()`). `options` are those of `clew.compile` for the unchanged model.
 
     Errors: I511 (`minutes`), I512 (free sizes without samples), I513 (`rules`), and those of
     loading and compiling.
@@ -76,7 +76,7 @@ def found_again(
 ) -> Applied:
     """Returns a model with candidates of an earlier search, by their keys, without measuring them.
 
-    Errors: I514 for a candidate that is not found any more, and those of `advise`.
+    Errors: I514 for a candidate that is no longer found, and those of `advise`.
     """
     module, how = loaded(model, CompileOptions.of(options))
     session = Session(Subject(module, how.loaded, samples), all_rules(), lambda text: None)
@@ -85,7 +85,7 @@ def found_again(
         if key not in known:
             raise InputError(
                 "I514",
-                "the model does not have this advice any more",
+                "the rules no longer find this advice in the model",
                 hint="ask for advice again, without --apply",
             )
     return applied(session.subject, [known[key] for key in keys])
@@ -137,7 +137,7 @@ class Session:
         return self._clock() - self._began
 
     def advice(self, seconds: float) -> Advice:
-        """Returns the advice after trying candidates for about some seconds."""
+        """Returns the advice after trying candidates for about `seconds`."""
         stopped = False
         tried: list[Advised] = []
         ranked: list[Ranked] = []
@@ -183,7 +183,9 @@ class Session:
     # --- candidates ---
 
     def candidates(self) -> list[Candidate]:
-        """Returns the candidates of all rules, each once. A user's rule that fails is noted."""
+        """Returns the candidates of all rules, each once. An error of a user's rule becomes a
+        note.
+        """
         found: dict[str, Candidate] = {}
         for rule in self._rules:
             try:
@@ -204,8 +206,9 @@ class Session:
         return sorted(rows, key=lambda row: -row.predicted)
 
     def _predicted(self, candidate: Candidate, before: float) -> float:
-        """Returns the predicted share of the time: what the rule expects of the measured time of
-        the layers, or the work that the changed graph saves. 0 for a change that cannot be made.
+        """Returns the share of a call's time that a change is predicted to save: the rule's share
+        of the measured time of its layers, or the work that the changed graph saves. 0 for a change
+        that cannot be made.
         """
         subject = self.subject
         if candidate.share is not None:

@@ -1,7 +1,7 @@
-"""Which axis of an operand an axis of a result is, element for element.
+"""Which axis of an operand corresponds to an axis of a result, element by element.
 
-If axis 1 of a result is axis 0 of an operand, then element i along the one depends on no other
-element than i along the other. Rules that select, drop or merge elements along an axis follow it
+If axis 1 of a result corresponds to axis 0 of an operand, then element i along the one depends only
+on element i along the other. Rules that select, drop or merge elements along an axis follow it
 through the graph by this table.
 """
 
@@ -17,13 +17,13 @@ from clew.ops.registry import Op
 from clew.te.analysis import Kind
 
 Axes: TypeAlias = tuple[int | None, ...]
-"""For each operand, its axis; None if it is the same for all elements along the result's axis."""
+"""The axis of each operand; None if all elements along the result's axis use the same operand."""
 _FUSED: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
 def operand_axes(call: Call, axis: int) -> Axes | None:
-    """Returns the axes of a call's operands that an axis of its result is; None if elements along
-    it depend on others, or if that is not known.
+    """Returns the axes of a call's operands that correspond to an axis of its result; None if there
+    are none, or if they are not known.
     """
     if not isinstance(call.op, Op) or not isinstance(call.type, TensorType):
         return None
@@ -40,7 +40,7 @@ def operand_axes(call: Call, axis: int) -> Axes | None:
 
 
 def result_axis(call: Call, operand: int, axis: int) -> int | None:
-    """Returns the axis of a call's result that an axis of an operand is; None if there is none."""
+    """Returns the axis of a call's result that corresponds to an operand's; None if none does."""
     if not isinstance(call.type, TensorType):
         return None
     for candidate in range(call.type.rank):
@@ -244,8 +244,8 @@ _RULES: Final[dict[str, Callable[[Call, int], Axes | None]]] = {
 
 
 def contraction(call: Call, operand: int, axis: int) -> tuple[int, int] | None:
-    """Returns the other operand of a product and its axis whose elements are multiplied with those
-    of an operand's axis and summed; None if the axis is not summed so.
+    """Returns the other operand of a product, and the axis of it that is contracted with an axis of
+    an operand; None if that axis is not contracted.
     """
     if not isinstance(call.op, Op) or len(call.args) != 2:
         return None

@@ -1,4 +1,4 @@
-"""A candidate: one change of a model or of how it is compiled, which may make it faster."""
+"""A candidate: a change to a model or to its compilation that may make it faster."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ change an attribute or a line of the model's source, let `--apply` rewrite the g
 model again.
 """
 Licence = Literal["exact", "rounding", "approximation", "interface", "retraining"]
-"""How results change: not at all; by the order of summation; by an approximation whose effect is
-measured; not at all, but the model is called differently or returns less; or it computes another
-function, which must be trained.
+"""How results change: not at all; by the order of summation; by an approximation, whose error is
+measured; not at all, but the model is called differently or returns less; or the model computes
+another function, which must be trained.
 """
 COMPARED: tuple[Licence, ...] = ("exact", "rounding", "interface")
 """Licences under which outputs must agree up to rounding."""
@@ -39,7 +39,7 @@ class Change:
     outputs by name. `options` are options of `clew.compile`. `given` changes the inputs of both
     models in a comparison, for changes that hold for some inputs only; `inputs` maps the inputs of
     a call by name to those of the changed model, `outputs` the changed model's outputs to the
-    original's (those that are left). One call of the changed model does the work of `calls` calls.
+    original's (those that remain). One call of the changed model does the work of `calls` calls.
     """
 
     edits: Callable[[Plan], None] | None = None
@@ -53,15 +53,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change that a rule proposes; nothing is known about its effect before it is measured.
+    """A change that a rule proposes. Its effect is not known until it is measured.
 
-    `what` says in one sentence what to change, `why` what it saves, `how` where the author of the
-    model changes it (the exporter's option, the line of source). `layers` are the layers that it
-    changes. `share` is the part of their measured time that the rule expects to save; without it,
-    the gain is predicted by the work of the changed graph. `least` is a part of a call that the
-    rule expects to save in any case, for changes whose effect is on other layers. A candidate with
-    `capacity` makes layers that much wider (0.25 is a quarter): it is advice if it takes no more
-    time.
+    `what` says in one sentence what to change, `why` what it saves, and `how` where the author of
+    the model makes the change (the exporter's option, the line of source). `layers` are the layers
+    that it changes. `share` is the share of their measured time that the rule expects to save;
+    without it, the gain is predicted from the work of the changed graph. `least` is the share of a
+    call that the rule expects to save at least, for changes that affect other layers. A candidate
+    with `capacity` makes layers wider by this share (0.25 is a quarter): it is advice if it takes
+    hardly more time.
     """
 
     rule: str

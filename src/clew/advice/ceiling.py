@@ -1,4 +1,4 @@
-"""The ceiling: the time below which no change of this kind brings a model, and where it is far off.
+"""The ceiling: the least time of a call with the same work, and the kernels that are far above it.
 
 The roof of a kernel is the longer of the times that its operations and its bytes take at the
 machine's measured rates (`profile/roofs.py`). A change that keeps the work of a layer cannot go
@@ -51,8 +51,8 @@ class Ceiling:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Returns the picture as text: for each kernel a bar of its time, whose full part is at the
-        roof.
+        """Returns the ceiling as text: for each kernel, a bar of its time, whose filled part is the
+        time at the roof.
         """
         share = self.roof_ns / self.call_ns if self.call_ns else 0.0
         found = [

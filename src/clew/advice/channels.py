@@ -1,9 +1,10 @@
-"""Channels: elements along an axis that are computed, passed on and read by one index.
+"""Groups of channels: elements along an axis that are computed, passed on and read by the same
+index.
 
-The output channels of a product, the constants added to them, the operands of elementwise operators
-with them, and the input channels of the products that read them all have one index. A `Group` is
-such a set. Channels of a group can be dropped, or added, together: all constants of the group are
-cut along their axis, and operators that state the number of channels are built again.
+The output channels of a product, the constants added to them, the other operands of elementwise
+operators on them, and the input channels of the products that read them share an index. A `Group`
+is such a set. Its channels can be dropped or added together: all constants of the group are cut
+along their axes, and operators that state the number of channels are built again.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ Cut = Callable[[Array, int], Array]
 class Group:
     """The channels of one index, `extent` of them.
 
-    `values` are the nodes that have them, with their axis; `producers` the constants that determine
-    a channel's value (weights of products that compute it, what is added to it), and `consumers`
-    the constants that products multiply it with, each by the node that reads it, its operand and
-    the axis.
+    `values` are the nodes that have the channels, with their axis. `producers` are the constants
+    that determine the values (weights of the products that compute them, constants added to them),
+    and `consumers` the constants that products multiply with the values. Each constant is given by
+    the node that reads it, the operand and the axis.
     """
 
     extent: int
@@ -52,7 +53,7 @@ class Group:
 
 def groups_of(subject: Subject) -> Iterator[Group]:
     """Yields the groups of channels that products compute, each once, in the order of the graph.
-    Channels that leave the model, or whose way is not known, belong to none.
+    Channels that reach an output, or that cannot be followed, belong to no group.
     """
     seen: set[int] = set()
     for call in subject.calls:
@@ -80,7 +81,7 @@ def _channel_axis(subject: Subject, call: Call) -> int | None:
 
 
 def _fill(subject: Subject, group: Group, first: Call, axis: int) -> bool:
-    """Adds all that has the channels of a call; returns whether that is known."""
+    """Adds everything that has the channels of a call; returns whether all of it is known."""
     todo: list[tuple[Expr, int]] = [(first, axis)]
     while todo:
         node, along = todo.pop()

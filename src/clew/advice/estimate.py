@@ -1,7 +1,7 @@
-"""Predicts the time of a graph by the work of its operators, to rank changes before any is built.
+"""Predicts the time of a graph from the work of its operators, to rank changes before any is built.
 
-Operators that fusion usually joins to their neighbors count with their arithmetic only, all others
-with the longer of arithmetic and memory.
+Operators that are usually fused with their neighbors count with their arithmetic only, all others
+with the longer of the times for arithmetic and for memory.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Estimate:
         self._known: dict[tuple[object, ...], float] = {}
 
     def of(self, module: Module) -> float:
-        """Returns the nanoseconds of a call of the main function, without what only constants
-        determine, which is computed when the model is compiled. Loops and branches count as one
-        iteration of each part.
+        """Returns the nanoseconds of a call of the main function. Nodes that only constants
+        determine cost nothing, since they are computed at compile time. Each part of a loop or
+        branch counts once.
         """
         total = 0.0
         fixed: set[int] = set()

@@ -1,4 +1,4 @@
-"""What rules do with graphs: build edits, and change a model's inputs and outputs."""
+"""Functions for rules: building edits of graphs, and changing a model's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def constant(values: Any, dtype: Any = np.float32) -> Constant:
 
 
 def source(rule: str, node: Expr) -> Source:
-    """Returns the source of what a rule's edit adds for a node."""
+    """Returns the source of the nodes that a rule's edit adds for a node."""
     layers = node.span.layers
     where = layers[0] if layers else f"%{node.id}"
     return Source(f"{rule}({where})", rule, "clew", "edit")
@@ -65,7 +65,7 @@ def source(rule: str, node: Expr) -> Source:
 def replacing(
     rule: str, node: Expr, inputs: Sequence[Expr], build: Build
 ) -> Callable[[Plan], None]:
-    """Returns edits that compute a node by `build(*inputs)` instead."""
+    """Returns edits that replace a node by `build(*inputs)`."""
 
     def edits(plan: Plan) -> None:
         insertion = Insertion(source(rule, node), build, node.span)
@@ -75,7 +75,7 @@ def replacing(
 
 
 def together(edits: Iterable[Callable[[Plan], None]]) -> Callable[[Plan], None]:
-    """Returns all of some edits."""
+    """Returns edits that make all of the given edits."""
     every = list(edits)
 
     def all_of_them(plan: Plan) -> None:
@@ -91,8 +91,8 @@ def with_main(
     params: Sequence[Var] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Module:
-    """Returns a module whose main function has other nodes in place of some, by id, and, if given,
-    other parameters and only some of its outputs.
+    """Returns a module in whose main function the nodes `new` replace others, by id, and which has,
+    if given, other parameters and only some of the outputs.
     """
     main = module.main
     became: dict[int, Expr] = dict(new)

@@ -1,8 +1,8 @@
-"""Measures two builds against each other, call by call in turns.
+"""Measures two builds against each other, in alternating turns.
 
-A sequential test decides first, in as few turns as the answer takes (`tuning/sequential.py`). Its
-turns overstate the gain of a winner, since the test ends when the winner looks best. So the gain of
-a winner, and its interval, come from further rounds (`tuning/whole.py`).
+A sequential test decides first, in as few turns as possible (`tuning/sequential.py`). Its turns
+overstate the gain of a winner, because the test ends when the winner looks best. So the gain of a
+winner, and its interval, come from further rounds (`tuning/whole.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from clew.tuning.workbench import Timed, whole_turn
 
 _ROUNDS: Final = 24
 _SCREENED: Final = 0.5  # of the time
-_LEAST_ROUNDS: Final = 12  # as many as give an interval
-_LEAST_TURNS: Final = 12  # as many as decide about a large gain
-_PATIENCE: Final = 4.0  # times the seconds, for these turns on a busy machine
+_LEAST_ROUNDS: Final = 12  # enough for an interval
+_LEAST_TURNS: Final = 12  # enough to decide about a large gain
+_PATIENCE: Final = 4.0  # a factor on the seconds, until these turns are done on a busy machine
 _DEMAND: Final = Demand(margin=0.005, most=120, patience=24)
 _LEAST_CALLS: Final = 3
 _MOST_CALLS: Final = 8
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Runner(Protocol):
-    """Races builds. Tests and other clocks have their own."""
+    """Races builds. Tests use another implementation."""
 
     def race(
         self,
@@ -70,9 +70,10 @@ class Runner(Protocol):
         *,
         to_win: bool = True,
     ) -> Outcome:
-        """Returns how a build compares with an old one, each with the inputs of some calls, on some
-        threads. One call of the new one does the work of `calls` calls. Takes about some seconds.
-        Without `to_win`, the interval is measured whatever it shows.
+        """Returns how a new build compares with an old one, each with the inputs of its calls, on
+        their numbers of `threads`. One call of the new build does the work of `calls` calls. Takes
+        about `seconds`. Without `to_win`, the interval is measured even if the new build does not
+        win the test.
         """
         ...
 
@@ -94,7 +95,7 @@ class Race:
         *,
         to_win: bool = True,
     ) -> Outcome:
-        """Returns how a build compares with an old one."""
+        """Returns how a new build compares with an old one."""
         if max(threads) > 1:  # both by one clock
             threads = max(threads), max(threads)
         if self._old is None or self._old[0] is not old[0] or self._old[1] != threads[0]:
@@ -128,7 +129,7 @@ class Race:
 
 
 def confirmed(whole: Whole, comparison: Comparison) -> Outcome:
-    """Returns the outcome of a winner of the sequential test that has run further rounds."""
+    """Returns the outcome of further rounds after a sequential test."""
     if whole.old_ns is None or whole.ratio is None:
         median = float(np.median(comparison.old_ns))
         return Outcome("undecided", median, comparison.ratio, rounds=comparison.turns)
@@ -136,7 +137,7 @@ def confirmed(whole: Whole, comparison: Comparison) -> Outcome:
 
 
 def per_call(turn: Turn, calls: int) -> Turn:
-    """Returns a turn whose times are those of one of `calls` calls."""
+    """Returns a turn with the times divided by `calls`."""
 
     def shared(waits: bool) -> tuple[Array, Array]:
         taken, clean = turn(waits)
@@ -146,10 +147,9 @@ def per_call(turn: Turn, calls: int) -> Turn:
 
 
 def turn_of(build: Build, values: Sequence[Sequence[Array]], threads: int) -> Turn:
-    """Returns the function that runs a build once and returns the times of its kernels. If other
-    code than kernels runs between them, its time is not known apart, and a call is timed whole. So
-    is one on a single thread, by the processor time of that thread, which other programs disturb
-    less.
+    """Returns a function that runs a build and returns the times of its kernels. If other code runs
+    between kernels, whole calls are timed instead, and so are calls on one thread, by the CPU time
+    of the thread, which other programs disturb less.
     """
     if threads == 1:
         return _whole_calls(build, values, time.thread_time_ns)
@@ -160,7 +160,7 @@ def turn_of(build: Build, values: Sequence[Sequence[Array]], threads: int) -> Tu
 
 
 def _whole_calls(build: Build, values: Sequence[Sequence[Array]], clock: Callable[[], int]) -> Turn:
-    """Returns a turn of some calls, each timed from outside."""
+    """Returns a turn that times whole calls."""
 
     def timed(inputs: Sequence[Array]) -> float:
         began = clock()
@@ -171,9 +171,9 @@ def _whole_calls(build: Build, values: Sequence[Sequence[Array]], clock: Callabl
     calls = int(np.clip(_TURN_NS / took, _LEAST_CALLS, _MOST_CALLS))
 
     def turn(waits: bool) -> tuple[Array, Array]:
-        if took < _TURN_NS:  # the other program has emptied the caches
+        if took < _TURN_NS:  # the other build has displaced this one's data from the caches
             timed(values[0])
-        # The least of some calls: what else uses the core and its caches only adds.
+        # The least of some calls, because other programs only add time.
         least = np.array([min(timed(values[n % len(values)]) for n in range(calls))])
         return least, least
 

@@ -98,10 +98,10 @@ def _risk(candidate: Candidate, effect: Effect) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Advice(Shown):
-    """Changes that make a model faster (`items`, in descending order of their gain), candidates
-    that were tried or left (`others`), and the ceiling.
+    """Changes that make a model faster (`items`, in descending order of their gain), all other
+    candidates (`others`), and the ceiling.
 
-    Advice has numbers, from 1, in the order of `items`.
+    Pieces of advice are numbered from 1, in the order of `items`.
     """
 
     subject: Subject = field(repr=False)
@@ -138,7 +138,7 @@ class Advice(Shown):
         return applied(self.subject, chosen)
 
     def measured(self, numbers: Sequence[int], seconds: float = 10.0) -> Effect:
-        """Returns the effect of some pieces of advice together, measured anew.
+        """Measures and returns the effect of several pieces of advice together.
 
         Errors: I514 (see `apply`).
         """

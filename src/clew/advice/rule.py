@@ -21,14 +21,14 @@ class AdviceRule(ABC):
     """
 
     name: ClassVar[str]
-    """What reports and options call it, such as `late-selection`."""
+    """The rule's name in reports and options, such as `late-selection`."""
     title: ClassVar[str]
     """What the rule looks for, in one sentence."""
 
     @abstractmethod
     def find(self, subject: Subject) -> Iterable[Candidate]:
-        """Yields candidates in the model. An error of a rule of clew's is a bug; one of a user's
-        rule is reported, and the other rules continue.
+        """Yields candidates in the model. An error of one of clew's rules is a bug; an error of a
+        user's rule is reported, and the other rules continue.
         """
 
 
@@ -39,7 +39,7 @@ def register_advice(rule: type[R]) -> type[R]:
     """Registers a rule, a subclass of `clew.advice.AdviceRule`, and returns it, so it can decorate
     the class. A rule of the same name is replaced.
 
-    Errors: I510 for a class that is no rule, or has no name or title.
+    Errors: I510 for a class that is not a rule, or has no name or title.
     """
     fits = isinstance(rule, type) and issubclass(rule, AdviceRule)
     if not fits or not getattr(rule, "name", "") or not getattr(rule, "title", ""):

@@ -1,4 +1,4 @@
-"""The subject of advice: a model as imported, its build, and where the time of its calls goes."""
+"""The subject of advice: a model as imported, its build, and the profile of its calls."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _MOST_EVALUATED: Final = 1 << 24  # elements of a constant that rules compute
 _PROFILED_S: Final = 1.0
 _MOST_SAMPLES: Final = 8  # of the caller's
 SAMPLES: Final = 3
-"""Sets of inputs that are drawn if the caller gives none."""
+"""The number of random sets of inputs if the caller gives none."""
 
 
 class Subject:
-    """A model under advice.
+    """A model for which advice is sought.
 
     `module` is the model as imported, with its sources, and `options` those that it is compiled
     with. `samples` are inputs of calls in the order of the model's inputs, at least one; `given`
@@ -67,12 +67,12 @@ class Subject:
         return feeds_of(self.compiled, samples, Sequences(self.module))
 
     def _drawn(self, seed: int) -> list[Any]:
-        """Errors: I512 for free sizes, which decide what a call costs."""
+        """Errors: I512 for free sizes, which determine the cost of a call."""
         free = [spec.name for spec in self.compiled.inputs if not spec.is_static]
         if free:
             raise InputError(
                 "I512",
-                f"input {free[0]!r} has free sizes, and advice is measured at given ones",
+                f"input {free[0]!r} has free sizes, but advice is measured at fixed sizes",
                 hint=Hint(
                     "give inputs of calls (samples=[...]), or fix the sizes: sizes={name: 128}",
                     cli="give inputs of calls (--samples FOLDER), or fix the sizes with "
@@ -161,7 +161,7 @@ class Subject:
 
     @cached_property
     def profile(self) -> Profile:
-        """Where the time of calls with the first sample goes, by kernel and layer."""
+        """The profile of calls with the first sample, by kernel and layer."""
         return profile(self.compiled, self.samples[0], seconds=_PROFILED_S, warmup=2, sample=False)
 
     @property

@@ -37,8 +37,8 @@ class Memory:
 class Effect:
     """The effect of a candidate.
 
-    `state` is `advice` if the change has won and its outputs are as its licence says; `reason`
-    tells otherwise. `gain` is the share of the time of a call that it saves, between `low` and
+    `state` is `advice` if the change has won and its outputs are as its licence says; otherwise,
+    `reason` says why not. `gain` is the share of a call's time that it saves, between `low` and
     `high` with a probability of 95 %. `error` is the largest difference of an output relative to
     the largest value of that output, over the samples; None if outputs do not correspond.
     """
@@ -75,9 +75,7 @@ class Bench:
         return memory_of(self._base)
 
     def effect(self, candidates: Sequence[Candidate], seconds: float) -> Effect:
-        """Returns the effect of candidates, together if there are several, measured for about some
-        seconds.
-        """
+        """Returns the effect of candidates, all applied together, measured for about `seconds`."""
         began = time.perf_counter()
         try:
             found = self._effect(candidates, seconds)
@@ -140,8 +138,8 @@ class Bench:
         given: Sequence[Sequence[Array]],
         values: Sequence[Sequence[Array]],
     ) -> tuple[float | None, str]:
-        """Returns the error of the changed model's outputs, and what is wrong with them, if
-        anything. A model that must be trained again has no error.
+        """Returns the error of the changed model's outputs, and why they are rejected ("" if they
+        are not). A model that must be trained again has no error.
         """
         if any(c.licence == "retraining" for c in candidates):
             return None, ""
@@ -183,8 +181,8 @@ def _run(model: CompiledModel, inputs: Sequence[Array]) -> dict[str, Any]:
 def _judged(
     outcome: Outcome, error: float | None, memory: Memory, *, wider: bool = False
 ) -> Effect:
-    """Returns the effect that a race shows. Only a gain whose interval is above 0 is advice, or, of
-    a wider model, one whose interval is above a loss too small to matter.
+    """Returns the effect that a race shows. A change is advice only if the interval of its gain is
+    above 0, or, for a wider model, above a loss of 2 %.
     """
     wins = outcome.verdict == "won" and outcome.high is not None and outcome.high < 1.0
     if wider:
@@ -193,7 +191,7 @@ def _judged(
     if wider and not wins:
         reason = "it takes more time"
     elif not wins:
-        reason = "it is not faster" if outcome.verdict == "lost" else "a gain could not be shown"
+        reason = "it is not faster" if outcome.verdict == "lost" else "no significant gain"
     return Effect(
         "advice" if wins else "no gain",
         reason,

@@ -133,8 +133,8 @@ class Precision(Group):
     )
     cache_dtype: str | None = option(
         None,
-        "Dtype in which key-value caches are stored; int8: codes with a factor for each position "
-        "of a head.",
+        "Dtype of stored key-value caches; int8: codes with a scale for each position of each "
+        "head.",
         metavar="|".join(CACHE_DTYPES),
         kind=str,
         shown_default="that of the model",

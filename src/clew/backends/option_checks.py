@@ -34,7 +34,7 @@ def check_precision(precision: Any) -> str:
 
 
 def check_cache_dtype(dtype: Any) -> str | None:
-    """Errors: I013 for a dtype in which no caches are stored."""
+    """Errors: I013 for a dtype that caches cannot have."""
     if dtype is not None and (not isinstance(dtype, str) or dtype not in CACHE_DTYPES):
         known = ", ".join(CACHE_DTYPES)
         raise InputError("I013", f"no cache_dtype {dtype!r:.80}", hint=f"it is one of {known}")

@@ -1,4 +1,4 @@
-"""The dtype in which a model's caches are stored, if a user chooses it."""
+"""Sets the dtype of a model's caches to the user's choice (`cache_dtype`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.runtime.state import pair_names, pairs_of
 from clew.support.errors import InputError
 
 _DTYPES: Final = {"int8": CODES}
-"""The dtypes of elements, where the names of options differ."""
+"""The dtypes of elements whose option has another name."""
 
 
 @overload
@@ -23,25 +23,25 @@ def with_cache_dtype(
     module: Module | DeferredModule, dtype: str | None
 ) -> Module | DeferredModule: ...
 def with_cache_dtype(module: Module | DeferredModule, dtype: str | None) -> Module | DeferredModule:
-    """Returns the model with its growing caches in a dtype; None leaves them as they are.
+    """Returns the model with its growing caches in a dtype; None leaves them unchanged.
 
-    Errors: I496 if the model has no caches of floats that names identify and a concatenation
-    extends.
+    Errors: I496 if the model has no float caches that are extended by a concatenation and can be
+    identified by name.
     """
     if dtype is None:
         return module
     if not isinstance(module, Module):
-        raise _no_caches(dtype, "its graph depends on values or shapes of a run")
+        raise _no_caches(dtype, "the model's graph depends on values or shapes of a run")
     if form_of(module) is not None:
-        raise _no_caches(dtype, "its inputs are parts of nested values")
+        raise _no_caches(dtype, "the model's inputs are parts of nested values")
     pairs = pair_names(pairs_of(inputs_of(module), outputs_of(module)))
     if any(state.output for state in states_of(module).values()):
-        raise _no_caches(dtype, "it declares the first values of its states")
+        raise _no_caches(dtype, "the model declares its states itself")
     elements = _DTYPES.get(dtype, dtype)
     made, count = with_narrow_caches(module, pairs, elements)
     held = [p for p in module.main.params if p.name in dict(pairs)]
     if not count and not any(p.tensor.dtype == elements for p in held):
-        raise _no_caches(dtype, "it has no growing state that names identify")
+        raise _no_caches(dtype, "the model has no suitable growing state that its name identifies")
     after = dict(pair_names(pairs_of(inputs_of(made), outputs_of(made))))
     new = {p.name for p in made.main.params} - {p.name for p in module.main.params}
     if not {*dict(pairs), *new} <= after.keys():
@@ -54,5 +54,6 @@ def _no_caches(dtype: str, why: str) -> InputError:
     return InputError(
         "I496",
         f"cache_dtype={dtype!r} has no effect: {why}",
-        hint="it stores caches that a model extends by a concatenation (docs/sessions.md)",
+        hint="it applies to float caches that a concatenation extends (int8: f32 caches); see "
+        "docs/language-models.md",
     )

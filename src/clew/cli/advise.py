@@ -1,4 +1,4 @@
-"""`clew advise`: what to change in a model to make it faster, each gain measured."""
+"""`clew advise`: finds changes that make a model faster, and measures the gain of each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def advise(
     rules: Annotated[
         list[str],
         typer.Option(
-            "--rule", metavar="NAME,...", help="Rules to ask; repeatable.", show_default="all"
+            "--rule", metavar="NAME,...", help="Rules to use; repeatable.", show_default="all"
         ),
     ] = [],  # noqa: B006 (typer takes the default from here)
     program: Annotated[
@@ -53,8 +53,8 @@ def advise(
         str,
         typer.Option(
             metavar=_NUMBERS,
-            help="Write the model with these pieces of advice to -o; uses the last advice on this "
-            "model, if there is any.",
+            help="Write the model with these pieces of advice to -o; uses the last advice for this "
+            "model, if it is in the cache.",
             show_default=False,
         ),
     ] = "",
@@ -68,9 +68,9 @@ def advise(
     *,
     how: Compiling,
 ) -> None:
-    """Find what to change in a model, its export or its compilation to make it faster.
+    """Find changes to a model, its export or its compilation that make it faster.
 
-    Each change is built and measured. Ctrl-C ends the search with what it has.
+    Each change is built and measured. Ctrl-C ends the search and keeps the results so far.
     """
     refuse_saved(model, "advice changes the model")
     numbers = _numbers(apply)
@@ -117,7 +117,9 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of numbers", param_hint="--apply") from None
+        raise typer.BadParameter(
+            f"{text!r} is not a list of numbers", param_hint="--apply"
+        ) from None
 
 
 def _key(model: Path, how: Compiling, samples: str | None, rules: tuple[str, ...]) -> str:
@@ -130,7 +132,7 @@ def _key(model: Path, how: Compiling, samples: str | None, rules: tuple[str, ...
 
 
 def _keep(cache: Cache, key: str, found: Advice) -> None:
-    """Keeps the identities of advice, so that its numbers mean the same in another process."""
+    """Stores the keys of advice, so that its numbers have the same meaning in later processes."""
     rows = [[one.candidate.key, one.candidate.what] for one in found.items]
     cache.put(key, js.dumps(plain(rows)).encode())
 
@@ -148,7 +150,7 @@ def _apply_kept(
     output: Path,
     samples: str | None,
 ) -> None:
-    """Writes the model with advice of an earlier search, without measuring it again.
+    """Writes the model with advice from an earlier search, without measuring it again.
 
     Errors: I514 (see `Advice.apply`).
     """

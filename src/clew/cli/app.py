@@ -124,7 +124,7 @@ _GROUPS: Final = {
         "advise": _Place(
             "advise",
             "advise",
-            "Find what to change in a model, its export or its compilation to make it faster.",
+            "Find changes to a model, its export or its compilation that make it faster.",
         ),
         "tune": _Place(
             "tune",
@@ -162,7 +162,7 @@ _GROUPS: Final = {
         ),
     },
 }
-"""The commands, by what they are for."""
+"""The commands, by purpose."""
 _COMMANDS: Final = {name: place for group in _GROUPS.values() for name, place in group.items()}
 
 

@@ -1,4 +1,4 @@
-"""`clew doctor`: what this installation has, and whether it works."""
+"""`clew doctor`: shows what an installation has, and checks that it works."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Extra:
-    """An extra of the package, and the packages that it would add."""
+    """An extra of the package: what it adds, and the packages that it lacks."""
 
     name: str
     adds: str
@@ -168,7 +168,7 @@ def _self_test() -> str:
         worst = max(worst, float(error.max()))
         kernels, traced = len(compiled.kernels), len(compiled.trace.layers)
     if not worst <= _TOLERANCE:  # NaN as well
-        raise ArithmeticError(f"the network's result is off by {worst:.2g}")
+        raise ArithmeticError(f"the network's result has an error of {worst:.2g}")
     seconds = time.perf_counter() - start
     about = f"{counted(kernels, 'kernel')}, {counted(traced, 'layer')} traced"
     return f"compiled and ran in {seconds:.1f} s: {about}, largest error {worst:.1e}"
@@ -184,7 +184,7 @@ _CHECKS: Final[dict[str, Callable[[], str]]] = {
 
 
 def _required() -> Iterator[tuple[str, str]]:
-    """Yields each package that clew or an extra of it needs, and the extra's name or ""."""
+    """Yields each package that clew or one of its extras needs, with the extra's name or ""."""
     try:
         needs = metadata("clew").get_all("Requires-Dist") or []
     except PackageNotFoundError:  # a checkout on the path

@@ -1,4 +1,4 @@
-"""The `--help` of commands: one screen with the usual options; `--help-all` lists every option."""
+"""The `--help` of commands shows the common options; `--help-all` shows all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUDGET_HELP: Final = (
 
 
 class Panel(str):
-    """The heading of a group of options (`rich_help_panel`). `--help` lists only its usual ones."""
+    """The heading of a group of options (`rich_help_panel`). `--help` shows only the usual ones."""
 
     usual: tuple[str, ...]
     __slots__ = ("usual",)
@@ -94,7 +94,7 @@ def _show_all(context: typer.Context, given: bool) -> None:
 
 
 def with_help_all(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the option `--help-all` if its `--help` leaves options out."""
+    """Gives a command the option `--help-all` if its `--help` omits options."""
     signature = inspect.signature(command, eval_str=True)
     if not any(map(_has_unusual, signature.parameters.values())):
         return command

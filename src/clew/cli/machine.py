@@ -1,4 +1,4 @@
-"""`clew machine`: this machine's properties, and the costs of work on it."""
+"""`clew machine`: the machine's properties, the costs of work on it, and the rates of a core."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def machine(
     target: Annotated[
         str, typer.Option("--target", metavar="NAME", help="Show another target by name.")
     ] = _HERE,
-    again: Annotated[bool, typer.Option("--again", help="Measure the costs again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure costs and rates again.")] = False,
     defaults: Annotated[
-        bool, typer.Option("--forget", help="Forget the measured costs; use the defaults.")
+        bool, typer.Option("--forget", help="Forget what was measured; use the defaults.")
     ] = False,
     json: opt.Json = False,
 ) -> None:
     """Measure the costs of work on this machine, once, and show them next to the defaults.
 
     Measuring takes four seconds, on one thread of a machine that should be idle. All later
-    compilations for this machine use the measured costs.
+    compilations for this machine use the measured costs, and predictions the measured rates.
     """
     # `--help` must not import the compiler.
     from clew.machine.measure import measured_costs, measured_rates  # noqa: PLC0415
@@ -126,6 +126,6 @@ def _show(target: Target, kept: bool) -> None:
         made.add_row(*map(Text, row))
     out.print(made)
     if kept:
-        out.print(Text(f"measured costs are stored in {costs_file()}"))
+        out.print(Text(f"measured costs and rates are stored in {costs_file()}"))
     else:
         out.print(Text("these are default costs; clew machine measures this machine"))

@@ -1,4 +1,4 @@
-"""`clew predict`: predicts the time of a model without a run, better with a table of kernels."""
+"""`clew predict`: predicts the time of a model without running it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def predict(
     ] = None,
     measured: Annotated[
         Path | None,
-        typer.Option("--table", metavar="FILE", help="Table of clew dataset to train on."),
+        typer.Option("--table", metavar="FILE", help="Table from clew dataset to train on."),
     ] = None,
     predictor: Annotated[
         Path | None,
@@ -40,7 +40,7 @@ def predict(
     ] = None,
     train: Annotated[
         Path | None,
-        typer.Option("--train", metavar="FILE", help="Train on this table and write -o."),
+        typer.Option("--train", metavar="FILE", help="Train on this table, and write to -o."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -73,7 +73,7 @@ def predict(
     if measured is not None and predictor is not None:
         raise InputError(
             "I187",
-            "both a table and a predictor are given",
+            "--table and --predictor are mutually exclusive",
             hint="give --table TABLE.parquet (from clew dataset) or --predictor PREDICTOR.clewp",
         )
     from clew.compiling.loading import loaded  # noqa: PLC0415 - it imports the compiler

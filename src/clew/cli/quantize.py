@@ -79,7 +79,7 @@ def quantize(
         str | None,
         typer.Option(
             metavar="OUTPUT",
-            help="Output of logits, whose divergence --sensitivities measures.",
+            help="Output of logits; --sensitivities measures its divergence.",
             show_default="logits",
         ),
     ] = None,

@@ -69,7 +69,7 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
 
 
 def _shifted(v: Values, function: str, many: str, cast: list[str], total: Value) -> Value:
-    """Returns a sum plus products of unsigned and signed bytes, by an instruction for signed ones:
+    """Returns a sum plus products of unsigned and signed bytes, by an instruction for signed bytes:
     `a * b` is `(a - 128) * b + 64 * b + 64 * b`.
     """
     count = _BYTES * v.lanes

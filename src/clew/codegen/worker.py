@@ -123,8 +123,8 @@ def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str =
 
 
 def emit_assembly(text: str, triple: str, cpu: str, features: str, pipeline: str = "quick") -> str:
-    """Returns the assembly of a module, with LLVM's comments on blocks and loops. It has the
-    instructions of the object file.
+    """Returns the assembly of a module, with LLVM's comments on blocks and loops. Its instructions
+    are those of the object file.
 
     Errors: those of `emit_object`.
     """

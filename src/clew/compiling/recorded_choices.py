@@ -1,5 +1,5 @@
-"""Passes that apply records of a tuning file. Only a compilation that has such a file imports this,
-since the file's format needs SQLite.
+"""Passes that apply the records of a tuning file. Only compilations with such a file import this
+module, because it imports SQLite.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shapes that a file has for inputs with free sizes: random inputs have them by default."""
+"""The shapes that a file states for inputs with free sizes, which random inputs have by default."""
 
 from __future__ import annotations
 

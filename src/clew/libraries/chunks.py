@@ -1,8 +1,8 @@
 """The division of work among threads, as constant data of a library.
 
-A chunk is a function and two ranges, of pieces and of lines. Most chunks continue the one before
-along one axis. A *group* of such chunks is a few numbers and its cuts along the axis; each call
-expands the groups to the driver's table in its workspace.
+A chunk is a function and two ranges, of pieces and of lines. Most chunks continue the previous one
+along one axis. A *group* of such chunks is a few numbers and the cuts along that axis. Each call
+expands the groups into the driver's table in its workspace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _grouped(chunks: Sequence[Chunk]) -> Iterator[tuple[int, int, Sequence[int],
 
 
 def _length(chunks: Sequence[Chunk], place: int, axis: int) -> int:
-    """Returns how many chunks from a place on continue each other along an axis."""
+    """Returns the number of chunks from `place` on that continue each other along an axis."""
     end = place + 1
     other = slice(3 - 2 * axis, 5 - 2 * axis)
     while end < len(chunks):

@@ -67,7 +67,7 @@ Place: TypeAlias = "Argument | InState | Symbol | Here"
 
 class Move(NamedTuple):
     """A result that is copied to another place after the run. `size_bytes` is a number, or the word
-    that holds it.
+    that holds the number.
     """
 
     place: Place
@@ -76,8 +76,8 @@ class Move(NamedTuple):
 
 
 class SizeWords(NamedTuple):
-    """The words that a call writes the free sizes to, the step that computes numbers from them, and
-    the tables of the steps that count elements.
+    """The words to which a call writes the free sizes, the step that computes numbers from these,
+    and the tables of the steps that count elements.
     """
 
     sizes: Here
@@ -92,7 +92,7 @@ class Run:
     `bases` are the places of the segment's inputs and outputs: arguments of the call, or places in
     its state, the weights or the workspace. `moves` are copied after the run. `layers` has the
     layers of the index checks of each record. The record of the caller's threads is at `pool` in
-    the workspace. `shapes` are those of the results with sizes that data decide, as numbers or
+    the workspace. `shapes` has the shapes of results with data-dependent sizes, as numbers or
     words.
     """
 
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def group_bits(self) -> int:
-        """The bits of a number of a group."""
+        """The number of bits of each number in the groups."""
         return _bits_of(self.groups)
 
 
@@ -154,7 +154,7 @@ class _Text:
         self.lines.append(f"{name}:")
 
     def each(self, name: str, count: int, body: Callable[[str], None], step: int = 1) -> None:
-        """Runs a body for each number below `count`, which it has a value of."""
+        """Runs a body for each number below `count`. The body gets the name of its value."""
         before = f"{name}.before"
         self.do(f"br label %{before}")
         self.label(before)

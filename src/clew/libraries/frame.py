@@ -2,8 +2,8 @@
 
 A library keeps no state between calls. Each call copies the tables to the caller's workspace, where
 they are a *frame*, and relocates them: it adds the address of the workspace or of the weights to
-the words that are addresses there. So the constant has no addresses, which a
-dynamic linker would relocate, and its words take 32 bits if all of them fit.
+the words that are addresses there. So the constant has no addresses, which a dynamic linker would
+relocate, and its words take 32 bits if all of them fit.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Tables(NamedTuple):
 class Numbers(NamedTuple):
     """The numbers of a segment's run; see `Bound`. A chunk is the index of a function in the
     layout's symbols, and its ranges. `copied` has the bytes of copies that depend on sizes, by
-    their place in the order, and `capacities` the most rows that loops stack, by loop.
+    their position in the order, and `capacities` the largest number of rows that each loop stacks.
     """
 
     layout: Layout

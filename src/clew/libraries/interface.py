@@ -41,7 +41,7 @@ from clew.support.text_arrays import dtype_name
 FREE: Final = -1
 """The value of a free size in the tables of tensors."""
 COUNTED: Final = -2
-"""That of a size that data decide."""
+"""The value of a data-dependent size in these tables."""
 OK, NULL, ALIGNMENT, INDEX, LOOP, SIZE, TARGET = range(7)
 ERRORS: Final = {
     "OK": "no error",
@@ -141,11 +141,11 @@ class Tensor(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Whether data decide a size."""
+        """Whether a size is data-dependent."""
         return any(map(is_unknown, self.shape))
 
     def kind_of(self, size: SymDim) -> int:
-        """Returns what stands for a size that is not a number in the table of tensors."""
+        """Returns the value in the table of tensors of a size that is not a number."""
         return COUNTED if is_unknown(size) else FREE
 
     @property
@@ -221,8 +221,8 @@ class Interface:
 
     @property
     def shape_fields(self) -> list[tuple[int, str]]:
-        """The fields that receive the shapes of outputs with sizes that data decide, each with the
-        number of the output.
+        """The fields that receive the shapes of outputs with data-dependent sizes, each with the
+        number of its output.
         """
         taken = {tensor.field for tensor in self.outputs}
         found: list[tuple[int, str]] = []
@@ -253,7 +253,7 @@ def _is_prefix(name: str) -> bool:
 
 
 def sizes_of(model: BuiltModel, prefix: str) -> tuple[Size, ...]:
-    """Returns the free sizes of a model whose inputs and outputs have forms in C.
+    """Returns the free sizes of a model whose inputs and outputs have C types.
 
     Errors: I470 (an invalid prefix), U081 (sizes that are unknown before a run or unbounded), U082
     (a value that is not a numeric tensor).
@@ -293,9 +293,8 @@ def interface_of(
     sizes: tuple[Size, ...],
     whole: WholeProgram,
 ) -> tuple[Interface, Sizing]:
-    """Returns the C interface of a model, and the sizing that depends on sizes known in a call.
-    `state` maps each state input to the output that feeds it; without it, states are those that the
-    model itself has.
+    """Returns the C interface of a model, and its numbers that depend on sizes. `state` maps each
+    state input to the output that feeds it; without it, states are those that the model itself has.
 
     Errors: I371 and I372 (`state`), U081 (sizes that are unknown before a run or unbounded; a state
     with such sizes).

@@ -1,5 +1,5 @@
-"""The kernels of a library: those of its build, and those of all sizes that the build's program
-prepares for data-dependent shapes.
+"""The kernels of a library: those of its build, and the kernels for all sizes that the build's
+program prepares for data-dependent shapes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class Kernels(NamedTuple):
     binaries: Mapping[str, KernelBinary]
 
     def texts(self, plan: SegmentPlan | SegmentTemplate) -> list[str]:
-        """Returns the LLVM text of each kernel of a plan."""
+        """Returns the LLVM text of each kernel of a plan.
+
+        Errors: U080 if a kernel is compiled only during a run.
+        """
         sources = {use.source.key: use.source for use in self.uses}
         keys = dict.fromkeys(step.code.key for step in plan.steps)
         if not keys.keys() <= sources.keys():

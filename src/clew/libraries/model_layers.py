@@ -25,7 +25,7 @@ def sized_by(function: Function, type_: Type) -> str:
 
 
 def sized_by_data(function: Function) -> set[str]:
-    """Returns all layers whose data decide a size."""
+    """Returns all layers whose results are the first to have a data-dependent size."""
     nodes = _nodes(function)
     sizes = {size for node in nodes for size in unknown_sizes(node.type)}
     return {layer for node in _first_with(function, sizes) for layer in node.span.layers}

@@ -126,14 +126,14 @@ class Parts:
         return Run(tables, bases, moves, layers, len(self._bound.loops), pool, words, shapes)
 
     def _fills(self, spec: BufferSpec | SizedSpec, output: Tensor) -> bool:
-        """Whether an output of the segment may have the caller's memory for a result."""
+        """Whether an output of the segment may be written directly to the caller's memory."""
         size_bytes = _bytes(spec)
         if self._whole.counted is None:
             return size_bytes == output.size_bytes
         return self._sizing.most(size_bytes, "a result") == output.most_bytes
 
     def _results(self) -> list[Given | Kept | Made]:
-        """Returns the places of the outputs that are no states."""
+        """Returns the places of the outputs that are not states."""
         feed = {state.output for state in self._interface.states}
         return [place for n, place in enumerate(self._whole.outputs) if n not in feed]
 
@@ -193,8 +193,8 @@ def _word(tables: Tables, dim: Dim) -> Dim | Here:
 def _sized_numbers(
     template: SegmentTemplate, sizing: Sizing, threads: int, *, is_counted: bool
 ) -> Numbers:
-    """Returns the numbers of a segment whose sizes are known in a call. The arena is that of the
-    largest sizes.
+    """Returns the numbers of a segment whose sizes are known only in a call. The arena is that of
+    the largest sizes.
     """
     layout = Layout(template.entries, len(template.inputs))
     number = {symbol: n for n, symbol in enumerate(layout.symbols)}
@@ -230,8 +230,8 @@ def _sized_numbers(
 def _divided(
     phase: Sequence[EntryPoint], sizing: Sizing, threads: int, number: Mapping[str, int]
 ) -> list[tuple[int, Dim, Dim, Dim, Dim]]:
-    """Returns the chunks of a phase. Threads get equal shares of the pieces, or of the lines if
-    there are more of these, if the work at the largest sizes is enough.
+    """Returns the chunks of a phase. If the work at the largest sizes is enough, threads get equal
+    shares of the pieces, or of the lines if there are more lines.
     """
     cost = sum(
         entry.cost if entry.cost_fs is None else sizing.highest(entry.cost_fs, "a cost") / FS_PER_NS

@@ -1,8 +1,8 @@
-"""Sizes that are known only in a call: the tables by which the driver computes numbers of a frame
-from them.
+"""Sizes that are known only in a call: the tables by which the driver computes the numbers of a
+frame from them.
 
 Polynomials of sizes are instructions on registers (`runtime.size_code`). They run in stages: the
-caller gives the free sizes, and each step of the run that counts elements gives more. The arena is
+caller gives the free sizes, and each step that counts elements gives further sizes. The arena is
 laid out once, for the largest sizes.
 """
 
@@ -26,8 +26,9 @@ _CALL: Final = 1
 
 
 class Sizing:
-    """The numbers of a library that depend on sizes. `sizes` are the free ones, as names with
-    lowest and highest values; `counted` are the instructions whose sizes data decide.
+    """The numbers of a library that depend on sizes. `sizes` are the free sizes, as names with
+    lowest and highest values; `counted` are the instructions with data-dependent sizes, and
+    `layers` names their layers in errors.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Sizing:
         counted: CountedBody | None = None,
         layers: str = "",
     ) -> None:
-        """Errors: U081 if nothing bounds the number of elements that `layers` find."""
+        """Errors: U081 if a data-dependent size has no upper bound."""
         self._counted, self._layers = counted, layers
         self._n_sizes = len(sizes)
         limits = [{name: high for name, _, high in sizes}]
@@ -59,16 +60,16 @@ class Sizing:
         if most is None:
             raise UnsupportedError(
                 "U081",
-                "cannot export a model in which data decide a size without an upper bound",
-                hint="docs/c-libraries.md tells which sizes have bounds",
+                "cannot export a model with a data-dependent size that has no upper bound",
+                hint="docs/c-libraries.md lists the sizes that have bounds",
                 layer=self._layers,
             )
         known = {name: high for stage in limits for name, high in stage.items()}
         code = SizeCode({}, [known])
-        return max(0, code.intervals[_register(code, most, "a size that data decide")][1])
+        return max(0, code.intervals[_register(code, most, "a data-dependent size")][1])
 
     def rows_of(self, loop: int) -> int | None:
-        """Returns how many rows a loop stacks at most; None if the number is known."""
+        """Returns the largest number of rows that a loop stacks; None if the number is known."""
         name = "" if self._counted is None else self._counted.capacities.get(loop, "")
         return current().loop_steps if name else None
 
@@ -97,9 +98,9 @@ class Sizing:
             self._needs[self._code.stage_of[register]][register] = None
 
     def add_to(self, tables: Tables, layout: Layout) -> tuple[Here, Here, list[Here]]:
-        """Adds the tables to a frame that has all its other words. Returns the place that a call
-        writes the free sizes to, that of the step that computes numbers from them, and those of the
-        tables of the counting steps.
+        """Adds the tables to a frame that has all its other words. Returns three places: the one to
+        which a call writes the free sizes, the step that computes numbers from them, and the tables
+        of the counting steps.
         """
         frame, code = tables.frame, self._code
         nothing = frame.add([0])
@@ -161,8 +162,9 @@ def _plus(base: int | Here, number: int) -> Word:
 
 
 def _register(code: SizeCode, dim: Dim, what: str) -> int:
-    """Returns the register of a dimension. Errors: U081 if it may not fit in 64 bits, or if no step
-    tells a size in it.
+    """Returns the register of a dimension.
+
+    Errors: U081 if it may not fit in 64 bits, or depends on a size that no step counts.
     """
     try:
         return code.register(dim)

@@ -77,7 +77,7 @@ $errors
 };
 
 /* The type of an input or output. The shape has `rank` sizes, and a scalar has rank 0. Free sizes
- * are -1, sizes that data decide are -2, and `bytes` is the number of bytes at the largest sizes.
+ * are -1, data-dependent sizes are -2, and `bytes` is the number of bytes at the largest sizes.
  */
 typedef struct ${name}_tensor {
   const char *name;
@@ -225,9 +225,9 @@ def header(
 
 
 _COUNTED: Final = """\
-/* Data decide sizes of some outputs, written as `?`. Their memory is for the largest sizes, `bytes`
- * of the table below. A call writes the sizes that it finds to `..._shape`, one for each axis;
- * elements are C-contiguous at these sizes.
+/* Data-dependent sizes of outputs are written as `?`. The memory of such an output must hold the
+ * largest result: `bytes` in the table below. A call writes the shape of the result to `..._shape`;
+ * the elements are C-contiguous in this shape.
  */
 """
 

@@ -61,8 +61,8 @@ class Made(NamedTuple):
 
 class WholeProgram(NamedTuple):
     """The plan of a program's only segment, which may have free sizes. `inputs` are the places of
-    the segment's inputs, and `outputs` those of the program's results. If data decide sizes, the
-    plan is that of `counted`, and `shapes` has those of the program's results that it computes.
+    the segment's inputs, and `outputs` those of the program's results. If sizes are data-dependent,
+    the plan is that of `counted`, and `shapes` has the shapes of results that it computes.
     """
 
     plan: SegmentPlan | SegmentTemplate
@@ -132,7 +132,7 @@ def _add_results(
     """Adds the places, element sizes and shapes of the results of counted instructions."""
     for slot, result in zip(stretch.outputs, stretch.native.body.results, strict=True):
         if isinstance(result.offset, SymDim):
-            raise _free("a result whose place depends on a size that data decide")
+            raise _free("a result whose offset depends on a data-dependent size")
         found[slot] = Made(result.output, result.offset)
         sizes[slot], shapes[slot] = result.dtype.itemsize, result.shape
 
@@ -173,7 +173,7 @@ def _refused(instruction: Instruction, main: Function) -> UnsupportedError:
     if isinstance(instruction, RunHost):
         layers = listed_layers(instruction.layers)
         if not sized_by_data(main).isdisjoint(instruction.layers):
-            return _free("a model in which data decide a size", layers)
+            return _free("a model with data-dependent sizes", layers)
     return UnsupportedError(
         "U080",
         f"{what}, but a library is one segment of native code",

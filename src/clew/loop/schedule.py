@@ -285,7 +285,7 @@ class Schedule(Shown):
     ) -> Schedule:
         """Prefetches reads of the next iteration of `ahead`, or of a later one, one share per
         iteration of `at`. `tiles` is the loop over tiles around `at`, for numbers of tiles that
-        only a run knows. With `of_size`, only a run may know the length of what an iteration reads.
+        only a run knows. With `of_size`, what an iteration reads may have a free size.
         """
         named: dict[str, Any] = {"tiles": tiles} if tiles else {}
         named |= {"distance": distance} if distance > 1 else {}

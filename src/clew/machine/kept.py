@@ -1,7 +1,7 @@
-"""Costs measured by `clew machine`, stored in a file for later processes.
+"""Costs and rates measured by `clew machine`, stored in a file for later processes.
 
-The file is `machine.json` in the cache folder. It has two tables per machine, its costs and the
-rates of its cores, since several machines may share the folder.
+The file is `machine.json` in the cache folder. Several machines may share the folder, so it has two
+tables for each machine: its costs, and the rates of its cores.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def kept_costs(identity: str) -> Costs:
 def kept_rates(identity: str) -> Rates | None:
     """Returns the stored rates of a machine; None if there are none.
 
-    A damaged file causes a warning (I292) and gives none.
+    A damaged file causes a warning (I292) and counts as none.
     """
     table = _tables().get(_RATES + identity)
     if table is None:
@@ -83,7 +83,7 @@ def keep_rates(identity: str, rates: Rates) -> Path:
 
 
 def forget(identity: str) -> bool:
-    """Deletes the stored costs of a machine; returns whether there were any.
+    """Deletes the stored costs of a machine, and its rates; returns whether there were costs.
 
     Errors: I291 if the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Measures the costs of this machine.
+"""Measures the costs of this machine and the rates of its cores.
 
 Figures are rounded to two digits: repeated measurements of a quiet machine give the same table, so
 kernels compiled for it stay in the cache.
@@ -65,8 +65,8 @@ def measured_costs(say: Callable[[str], None] = lambda text: None) -> Costs:
 
 
 def measured_rates(say: Callable[[str], None] = lambda text: None) -> Rates:
-    """Measures and returns the rates of a core of this machine, on one thread, in a second or two.
-    Rates without a probe are those of its description.
+    """Measures and returns the rates of a core of this machine, on one thread, in one or two
+    seconds. Rates without a probe follow from its description.
     """
     target = describe_host()
     say("instructions")
@@ -75,7 +75,7 @@ def measured_rates(say: Callable[[str], None] = lambda text: None) -> Rates:
     probes |= {"loads": accesses(stores=False), "stores": accesses(stores=True)}
     taken = dict.fromkeys(probes, math.inf)
     ghz = 0.0
-    # All in turn, and often: another program may slow the core for a while.
+    # The probes take turns, many times, since another program may slow the core for a while.
     for turn in range(_TURNS):
         if turn % _CLOCK_EVERY == 0:
             ghz = max(ghz, clock_ghz())
@@ -100,7 +100,7 @@ def measured_rates(say: Callable[[str], None] = lambda text: None) -> Rates:
 
 
 def _plain(name: str, value: float) -> float:
-    """Returns a figure rounded: ports and the cycles of latency are whole numbers."""
+    """Returns a rounded figure: throughputs and latencies are whole numbers, if at least 1."""
     whole = round(value)
     near = name in STEPS or name in ("loads", "stores") or name.endswith("_latency")
     return float(whole) if near and whole >= 1 else float(f"{value:.2g}")

@@ -1,5 +1,5 @@
-"""What instructions of x86-64 do, from their assembly in AT&T syntax: the class of work, the
-registers that they read and write, and their accesses to memory.
+"""Reads x86-64 assembly in AT&T syntax: the class of each instruction, the registers that it reads
+and writes, and its memory accesses.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ class Instruction(NamedTuple):
     """An instruction: its class, the bits of its widest register, the registers it reads and
     writes, and the operands that it loads from and stores to ("" if none).
 
-    Classes are those of work besides loads and stores: `fma` are multiplications, too, `compare`
-    also minima and maxima, `logic` also sums of integers, `transfer` moves between kinds of
-    registers, `none` moves, loads and stores without other work.
+    A class names the work besides loads and stores. `fma` includes multiplications, `compare`
+    minima and maxima, and `logic` integer additions of vectors; `transfer` is a move between kinds
+    of registers; `none` is a plain move, load or store.
     """
 
     kind: str
@@ -59,7 +59,7 @@ _X86_PLAIN: Final = {
     **{f"{n}l": n for n in ("si", "di", "bp", "sp")},
 }  # fmt: skip
 _X86_PLAIN_NUMBERED: Final = re.compile(r"r(\d+)[dwb]?$")
-# Instructions with two operands that also read what they write.
+# Instructions that read their destination as well.
 _X86_READS_TARGET: Final = re.compile(
     r"(add|sub|and|or|xor|imul|sh[lr]|sa[lr]|ro[lr]|adc|sbb|inc|dec|neg|not|cmov|bts|btr)"
     r"|vfn?m(add|sub)|vp?dp(w|b)|vdpbf16|tdp|tdb|vpternlog|v?pgather|vgather|vpermi2|vpermt2"
@@ -114,7 +114,7 @@ def _operands(text: str) -> list[str]:
 
 @lru_cache(maxsize=8192)
 def x86(line: str) -> Instruction:
-    """Returns an instruction of x86-64 in AT&T syntax, without comments."""
+    """Returns the instruction of a line of x86-64 assembly without comments."""
     name, _, rest = line.strip().partition("\t")
     if name in ("lock", "rep"):
         name, _, rest = rest.strip().partition("\t")
@@ -136,7 +136,7 @@ def x86(line: str) -> Instruction:
 
 
 def _accesses(name: str, kind: str, operands: list[str]) -> Instruction:
-    """Returns what an instruction reads and writes, besides flags."""
+    """Returns an instruction with its reads and writes, except flags."""
     bits, reads, writes = 64, list[str](), list[str]()
     load = store = ""
     compares = bool(_X86_COMPARES.match(name))
@@ -174,7 +174,7 @@ def _settled(kind: str, name: str, operands: list[str], made: Instruction) -> st
     if kind == "masked_store" and not made.store:
         return "none"
     if kind == "shuffle" and made.load and name.startswith(("vbroadcast", "vpbroadcast")):
-        return "none"  # a load unit does it
+        return "none"  # a load unit broadcasts
     if kind == "none" and not made.load and not made.store and name.endswith(("movd", "movq")):
         kinds = {operand.startswith(("%x", "%y")) for operand in operands}
         return "transfer" if len(kinds) > 1 else "none"

@@ -1,10 +1,10 @@
-"""What a core does in a cycle: the throughput and latency of each class of instructions, and the
-cycles that cache lines take from each level.
+"""The rates of a core: the throughput and latency of each class of instructions, and the cycles
+that a cache line takes from each level.
 
 Only predictions read this table, so measuring it changes no kernel. `clew machine` measures the
-figures that have a probe; the others, and those of other targets, have the defaults below. These
-were measured on a core with 256-bit vectors (AMD Zen 3), whose groups of ports are like those of
-other x86 cores with two units for multiply-adds.
+figures that have a probe. The others, and those of other targets, follow from the description of
+the machine and the defaults below, which were measured on a core with 256-bit vectors (AMD Zen 3).
+Other x86 cores with two units for multiply-adds share ports in a similar way.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ class Rates:
 
     # --- The front end, and how far a core works ahead.
     issue: float = _rate(6.0, "instructions/cycle", "instructions issued")
-    window: float = _rate(256.0, "instructions", "begun before the oldest one has ended")
+    window: float = _rate(256.0, "instructions", "started before the oldest one has ended")
     vector_window: float = _rate(130.0, "vectors", "results that wait for older instructions")
 
     # --- Throughput by class, and of classes that share ports.
     fma: float = _rate(2.0, "vectors/cycle", "multiply-adds and multiplications", probed=True)
     add: float = _rate(2.0, "vectors/cycle", "additions and comparisons of floats", probed=True)
-    logic: float = _rate(4.0, "vectors/cycle", "logic and sums of integers", probed=True)
+    logic: float = _rate(4.0, "vectors/cycle", "logic and integer additions", probed=True)
     shuffle: float = _rate(2.0, "vectors/cycle", "permutations", probed=True)
     convert: float = _rate(2.0, "vectors/cycle", "conversions to floats", probed=True)
     divide: float = _rate(0.2, "vectors/cycle", "divisions and square roots", probed=True)
-    vectors: float = _rate(4.0, "vectors/cycle", "all of these together")
+    vectors: float = _rate(4.0, "vectors/cycle", "all vector instructions together")
     fma_add: float = _rate(4.0, "vectors/cycle", "multiply-adds and additions together")
     fma_shuffle: float = _rate(3.0, "vectors/cycle", "multiply-adds and permutations together")
     add_shuffle: float = _rate(3.0, "vectors/cycle", "additions and permutations together")
     transfer: float = _rate(1.0, "values/cycle", "between vector and other registers")
-    scalar: float = _rate(4.0, "instructions/cycle", "arithmetic of integers")
-    multiply: float = _rate(1.0, "instructions/cycle", "multiplications of integers")
+    scalar: float = _rate(4.0, "instructions/cycle", "scalar integer arithmetic")
+    multiply: float = _rate(1.0, "instructions/cycle", "scalar integer multiplications")
     branch: float = _rate(1.0, "branches/cycle", "branches")
     loads: float = _rate(2.0, "vectors/cycle", "loads from the first-level cache", probed=True)
     stores: float = _rate(1.0, "vectors/cycle", "stores to the first-level cache", probed=True)
     scalar_loads: float = _rate(3.0, "values/cycle", "loads of single values")
     accesses: float = _rate(3.0, "values/cycle", "loads and stores together")
     masked_store: float = _rate(0.08, "vectors/cycle", "stores under a mask in a register")
-    gather: float = _rate(0.05, "vectors/cycle", "vectors gathered element by element")
-    reached: float = _rate(0.95, "share", "of these rates that loops reach, as ports are uneven")
+    gather: float = _rate(0.05, "vectors/cycle", "gathers")
+    reached: float = _rate(0.95, "share", "of these rates that loops reach, as ports fill unevenly")
 
     # --- Latency.
     fma_latency: float = _rate(4.0, "cycles", "of a multiply-add", probed=True)
@@ -68,7 +68,7 @@ class Rates:
     divide_latency: float = _rate(11.0, "cycles", "of a division", probed=True)
     load_latency: float = _rate(7.0, "cycles", "of a load of a vector")
     forward_latency: float = _rate(8.0, "cycles", "from a store to a load of the same place")
-    loop_end: float = _rate(10.0, "cycles", "of the end of a loop of many iterations")
+    loop_end: float = _rate(10.0, "cycles", "of the end of a loop with many iterations")
     guard: float = _rate(1.3, "cycles", "of a guard that only some iterations pass")
 
     # --- Memory.
@@ -76,7 +76,7 @@ class Rates:
     l3_line: float = _rate(3.4, "cycles", "a cache line from the third level", probed=True)
     memory_line: float = _rate(12.0, "cycles", "a cache line from memory", probed=True)
     start: float = _rate(150.0, "cycles", "the start of a phase")
-    cold_code: float = _rate(2.3, "cycles", "an instruction of a kernel's code, not yet in a cache")
+    cold_code: float = _rate(2.3, "cycles", "a line of a kernel's LLVM text, to fetch its code")
 
     def to_record(self) -> dict[str, float]:
         """Returns the figures by name, for JSON."""
@@ -107,10 +107,10 @@ _WIDE_BITS: Final = 512
 
 
 def described_rates(vector_bits: int, costs: Costs) -> Rates:
-    """Returns the rates of a machine by its description: its vectors, and the costs known of it.
+    """Returns the rates of a machine from its description: its vector width and its costs.
 
-    Cores with 512-bit vectors execute two such instructions in a cycle, of any class, and one
-    permutation. A core with one unit for multiply-adds has half of the ports.
+    A core with 512-bit vectors executes two vector instructions per cycle, of any class, but only
+    one permutation or conversion. A core with one unit for multiply-adds has half of the ports.
     """
     found = {
         "ghz": costs.ghz,

@@ -196,8 +196,8 @@ def host() -> Target:
 
 
 def rates_of(target: Target) -> tuple[Rates, bool]:
-    """Returns the rates of a target's cores, and whether they were measured: those of this machine
-    by `clew machine`, all others from the description.
+    """Returns the rates of a target's cores, and whether they were measured. Those of this machine
+    may have been; all others follow from the description.
     """
     kept = kept_rates(target.identity) if target.name == HERE else None
     if kept is not None:

@@ -16,7 +16,7 @@ from clew.ops.registry import Op
 from clew.te.ranges import UNKNOWN, Range, range_of
 from clew.te.tensor import Tensor
 
-# Nothing is known of what more operators one after the other compute.
+# Longer chains of operators have no known range, which bounds the recursion.
 _MOST_OPERATORS: Final = 64
 
 _Of: TypeAlias = "Callable[[int], Range]"
@@ -29,7 +29,9 @@ def largest(value: Expr) -> Dim | None:
 
 
 def _range(value: Expr, field: int, given: _Ranges, depth: int) -> Range:
-    """Returns the range of a value, or of a field of a tuple. `given` are those of variables."""
+    """Returns the range of a value, or of a field of a tuple. `given` has the ranges of
+    variables.
+    """
     if depth > _MOST_OPERATORS:
         return UNKNOWN
     inner = partial(_range, given=given, depth=depth + 1)

@@ -80,10 +80,10 @@ Ways = Callable[[Sequence["Tensor"], "Attrs"], "list[tuple[Tensor, Dim]]"]
 
 
 class Namer(Protocol):
-    """Gives names to numbers that the code of a kernel need not know."""
+    """Gives names to numbers that need not be constants in the code of a kernel."""
 
     def blocks(self, count: int, channels: int) -> Dim:
-        """Returns a name for a number of blocks of so many channels, or the number."""
+        """Returns a dimension for `count` blocks of `channels` channels, or `count` itself."""
 
     def cost(self, cycles: int) -> SymDim:
         """Returns a name for a cost."""
@@ -200,9 +200,9 @@ class Op(Computed):
         return rule
 
     def counts(self, rule: Counts) -> Counts:
-        """Decorator: maps the types of operands and the attributes to such with names in place of
-        numbers that the code of a kernel need not know: those of channel blocks, and costs that
-        follow from them. Returns None if there are none.
+        """Decorator for a rule that replaces numbers in the operands' types and the attributes by
+        names, if they need not be constants in the code of a kernel: counts of channel blocks, and
+        costs that follow from them. The rule returns None if there are no such numbers.
         """
         self.counts_rule = rule
         return rule
@@ -560,8 +560,8 @@ class Op(Computed):
 
 def runs_on_host(call: Call) -> bool:
     """Whether a call is computed between kernels: its operator is a host operator, or a value that
-    it reads or returns cannot be in a kernel (text, complex numbers, sequences, ...), or all that
-    it does is to check indices, because its results have no elements.
+    it reads or returns cannot be in a kernel (text, complex numbers, sequences, ...), or it only
+    checks indices, because its results have no elements.
     """
     if not isinstance(call.op, Op):
         return False
@@ -571,7 +571,9 @@ def runs_on_host(call: Call) -> bool:
 
 
 def only_checks(call: Call) -> bool:
-    """Whether a call whose results have no elements still checks indices, as its reference does."""
+    """Whether a call whose results have no elements still has indices to check, which its reference
+    does.
+    """
     op, types = call.op, [a.type for a in call.args if isinstance(a.type, TensorType)]
     if not isinstance(op, Op) or op.reference_rule is None or len(types) < len(call.args):
         return False

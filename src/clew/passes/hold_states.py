@@ -174,7 +174,7 @@ class _Unpadded(Specializer):
 
 
 def growing_states(module: Module, pairs: Sequence[tuple[str, str]]) -> list[Growing]:
-    """Returns the growing states that a concatenation extends, and nothing else reads."""
+    """Returns the growing states that a concatenation extends and nothing else reads."""
     return _growing(module, pairs)[0]
 
 

@@ -1,9 +1,9 @@
-"""Caches in a narrower dtype: the form of a module whose growing states are stored as f16, bf16 or
-i8 codes.
+"""Caches in another dtype: rewrites a module so that its growing states are stored as f32, f16,
+bf16 or i8 codes.
 
-A call rounds only its new elements. Codes have a factor for each position of each head: another
-state, which grows with them, and whose last axis has one element. `AttendCodes` lets attention read
-the stored elements as they lie; all other readers read them widened.
+A call rounds only its new elements. Codes have a scale for each position of each head. The scales
+are another state, which grows with the codes and whose last axis has one element. `AttendCodes`
+lets attention read the stored elements directly; all other readers get widened elements.
 
 Before:
     %1: f32[b, 4, past + seq, 64] = concatenate(%past_k, %new, axis=2)
@@ -30,18 +30,20 @@ from clew.passes.hold_states import Growing, growing_states
 
 CODES: Final = "i8"
 SCALE_SUFFIX: Final = "_scale"
-"""Follows the name of a state in the name of the state that holds the factors of its codes."""
+"""The suffix that makes the name of a state the name of the state with its scales."""
 _LARGEST: Final = 127
 _LEAST: Final = 1e-30
-"""The least factor, so that positions of zeros divide by no zero."""
+"""The smallest scale, so that a position of zeros causes no division by zero."""
 
 
 def with_narrow_caches(
     module: Module, pairs: Sequence[tuple[str, str]], dtype: str
 ) -> tuple[Module, int]:
-    """Returns a module whose growing states of floats have a dtype, and how many states changed.
-    `pairs` are the names of state inputs and of the outputs that feed them. States whose names with
-    the suffix are taken, and those that grow along their last axis, stay as they are.
+    """Returns a module whose growing states of floats have a dtype, and the number of changed
+    states. `pairs` are the names of state inputs and of the outputs that feed them.
+
+    States that grow along their last axis are not changed. To become codes, a state must be f32,
+    and its name with the suffix must be free.
     """
     taken = {*module.input_names, *module.output_names}
     found = []
@@ -78,7 +80,7 @@ class _Narrower(Rewriter):
 
     def _main(self, module: Module, new: Function) -> Function:
         """Returns the main function with the stored states as results, each followed by its
-        factors.
+        scales.
         """
         params: list[Var] = []
         for param in new.params:

@@ -1,9 +1,10 @@
-"""The time of a kernel from its instructions and the cache lines it touches, without training.
+"""Estimates the time of a kernel from its instructions and the cache lines it touches, without
+training.
 
-A core computes and fetches lines at once, so a kernel takes about as long as the slower of both:
-the cycles of its loops (`throughput.py`), and those of the lines from each level. Lines come from
-where the kernels before have left them (`program.py`), and those that a kernel fetches again from
-where its own loops leave them (`footprints.py`).
+A core computes and fetches lines at the same time, so a kernel takes about as long as the slower of
+the two: the cycles of its loops (`throughput.py`), and those of the lines from each level. Lines
+come from the level where earlier kernels left them (`program.py`), and lines that a kernel fetches
+again come from the level where its own loops left them (`footprints.py`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from clew.support.errors import InputError
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, Any]
 
-# Near their sum if both take long, and near the larger otherwise.
+# Exponent: the time is above the longer of the two if they are about equal, and close to it if not.
 _OVERLAP: Final = 4.0
-# A program's part of a last-level cache that others use, too.
+# A program's share of a last-level cache that other programs use as well.
 _SHARED_BYTES: Final = 16 << 20
-# Of a wait for another thread at the end of a phase.
+# The wait for other threads at the end of a phase.
 _BARRIER_NS: Final = 500.0
 _LEAST_NS: Final = 50.0
 USED: Final = (
@@ -45,7 +46,8 @@ USED: Final = (
 
 def core_cycles(text: str, found: Mapping[str, Frequencies], target: Target) -> float | None:
     """Returns the cycles of a kernel's loops on one core with all operands in the nearest cache;
-    None for an architecture whose instructions are not known. `found` are those of its text.
+    None for an architecture whose instructions are not known. `found` has the frequencies of its
+    text.
     """
     if not target.triple.startswith("x86_64"):
         return None
@@ -107,7 +109,7 @@ class Analytic:
         core = _column(columns, "core_cycles")
         both = (core**_OVERLAP + memory**_OVERLAP) ** (1 / _OVERLAP)
         span, phases = _column(columns, "span"), _column(columns, "phases")
-        # The code is as long as its text, and a run begins with it in a far cache.
+        # The code grows with its text. When a kernel starts, its code is in a far cache.
         starts = rates.start * phases + rates.cold_code * _column(columns, "text_lines")
         waits = np.where(_column(columns, "threads") > 1, _BARRIER_NS * phases * (span < 1), 0.0)
         found: Array = (both * span + starts) / rates.ghz + waits

@@ -1,7 +1,8 @@
-"""The loops of a kernel as assembly: instructions, by loop, with trip counts.
+"""The loops of a kernel's assembly: the instructions of each loop, with its trip count.
 
-LLVM prints the loop of each block and the names of the blocks that clew wrote. So the exact
-instructions meet the trip counts of the text, without matching addresses or lines.
+In comments, LLVM prints the loop that each block belongs to, and the name of the block in clew's
+text. So the trip counts of the text apply to the exact instructions, without matching addresses or
+lines.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Block:
 
 @dataclass
 class Loop:
-    """A loop, or a function's body: its trips, the share of iterations around it that enter it, and
-    blocks and inner loops in order. `number` is that of the loop's label in the LLVM text, 0 for a
-    function.
+    """A loop, or a function's body: its trip count, the share of iterations of the loop around it
+    that enter it, and its blocks and inner loops in order. `number` is that of the loop's label in
+    the LLVM text, 0 for a function.
     """
 
     number: int
@@ -51,10 +52,10 @@ def loops_of(
     trips: Mapping[str, Mapping[int, float]],
     shares: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Loop]:
-    """Returns the body of each function in a text of x86-64 assembly with LLVM's comments.
+    """Returns the body of each function in x86-64 assembly with LLVM's comments.
 
-    `trips` has, by function, the trips of each loop by the number of its label, and `shares` the
-    share of iterations that enter a block, by its name, where it is not 1.
+    By function, `trips` has the trip count of each loop by the number of its label, and `shares`
+    has the share of iterations that enter each block, by its name; the default is 1.
     """
     found: dict[str, Loop] = {}
     root: Loop | None = None
@@ -90,7 +91,7 @@ def loops_of(
                 continue
             label, name, number = (at[1] or "")[2:], at[2] or "", int(at[3] or 0)
             pending, block, parents = (label, name, number), None, []
-            # The comment on the loop may stand on the label's own line.
+            # The comment on the loop may be on the line of the label.
         if pending is not None:
             if outer := _PARENT.search(line):
                 parents.append(outer[1])

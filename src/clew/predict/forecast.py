@@ -49,7 +49,7 @@ class Forecast(Shown):
     """A model's predicted latency on `threads` threads, in nanoseconds.
 
     `total_ns` is a whole call: all kernels and `overhead_ns`. The true total lies between `low_ns`
-    and `high_ns` with probability `level`, judging from whole networks left out of training.
+    and `high_ns` with probability `level`, as estimated from the errors on other networks.
     `left_out` lists steps that are not native kernels; their time is not included.
     """
 
@@ -97,7 +97,7 @@ def forecast(
 ) -> Forecast:
     """Returns the predicted latency of a model, compiled with these options, without running it.
 
-    Without predictors, the times are those of the analytic model (`analytic.py`), for any target.
+    Without predictors, the analytic model (`analytic.py`) estimates the times, for any target.
     `options` are those of `clew.compile`; regions on other backends are not included. With
     `lookup`, a kernel in the table gets its measured time.
 
@@ -171,11 +171,11 @@ def _chosen(predictors: Sequence[Predictor], machine: Target, threads: int) -> P
 
 
 def _basis(chosen: Predictor | Untrained) -> tuple[str, ...]:
-    """Returns a note on an estimate that is from a description only."""
+    """Returns a note on rates that follow from a description."""
     if isinstance(chosen, Untrained) and not chosen.measured:
         return (
-            f"the rates of {chosen.target.name} are from its description, not measured: "
-            "clew machine measures this machine",
+            f"the rates of {chosen.target.name} follow from its description; they were not "
+            "measured: clew machine measures those of this machine",
         )
     return ()
 

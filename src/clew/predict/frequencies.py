@@ -1,8 +1,8 @@
-"""How often each block of a kernel's LLVM text runs, from its loops' counters.
+"""How often each block of a kernel's LLVM text runs.
 
-The text computes all bounds and guards from loop counters and constants, so a sample of iterations,
-drawn evenly from the whole grid, gives the trips of each loop and the share of iterations that
-enters a block, such as that of the interior of a padded image.
+The text computes all bounds and guards from loop counters and constants. So a sample of iterations,
+drawn evenly from the whole grid, gives the trip count of each loop and the share of iterations that
+enter each block, such as the block for the interior of a padded image.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _COMPARED: Final = {
 
 @dataclass
 class Frequencies:
-    """The trips of each loop by the number of its label, and the share of iterations of the loop
-    around it that enters a block (or a loop), by its label.
+    """The trip count of each loop by the number of its label; and for each block or loop, by its
+    label, the share of iterations of the loop around it that enter it.
     """
 
     trips: dict[int, float] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class _Sampled:
         return found
 
     def _count(self, match: re.Match[str], label: str, mask: Array, found: Frequencies) -> None:
-        """Draws iterations of a loop."""
+        """Draws iterations of a loop, and stores its trip count."""
         name, start, following = match.groups()
         compared, bound = self.bounds.get(label, ("", ""))
         first, last = self._value(start), self._value(bound)

@@ -1,8 +1,8 @@
 """Counts the instructions that a kernel will execute, from its LLVM text, without object code.
 
-The LLVM text that clew writes is close to the executed code. Its loops are nested and have constant
-trip counts, and the grid of a phase gives the trip count of the outermost loop. So the frequency of
-an instruction is the product of the trip counts of its loops.
+The LLVM text that clew writes is close to the executed code. Its loops are nested, and
+`frequencies.py` finds their trip counts and the share of iterations that pass each guard. The
+frequency of an instruction is the product of the trip counts and shares around it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def work_of_text(
     target: Target,
     found: Mapping[str, Frequencies] | None = None,
 ) -> Work:
-    """Returns the work of a kernel's LLVM text. `found` are its `frequencies`, if known.
+    """Returns the work of a kernel's LLVM text. `found` has its `frequencies`, if they are known.
 
     `argument_bytes` are the sizes of the arguments' buffers; `caches` are the sizes of the caches
     to find lines from beyond of. Vector instructions count in registers of the target.

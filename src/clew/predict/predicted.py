@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, repr=False)
 class Predicted(Brief):
-    """Nanoseconds of each kernel with their intervals, and of the whole call."""
+    """Nanoseconds of each kernel and of the whole call, with intervals."""
 
     kernels_ns: Array
     low_ns: Array

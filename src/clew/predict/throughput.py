@@ -1,9 +1,8 @@
 """The cycles of a kernel's loops on one core, with all operands in the first-level cache.
 
-Each loop takes as long as the part of the core that has the most to do: a port or a group of ports,
-the front end, or the chain of instructions that wait for each other from one iteration to the next.
-A core also works ahead, as far as its window of instructions reaches, so inner loops with few
-instructions overlap with what is around them, and chains of several iterations with each other.
+Each loop takes as long as its bottleneck: a port or a group of ports, the front end, or a chain of
+dependent instructions across iterations. A core executes out of order within its window, so short
+inner loops overlap with the code around them, and chains of several iterations with each other.
 
 Source: Abel and Reineke, uiCA, 2022; Laukemann et al., OSACA, 2018; Derumigny et al., Palmed, 2022
 (resources as groups of classes, measured by loops that mix these).
@@ -49,11 +48,11 @@ _USES: Final = {
     "tile": (),
     "none": (),
 }
-_SCALAR_DIVISION: Final = 0.6  # of a vector
+_SCALAR_DIVISION: Final = 0.6  # a division of at most 128 bits, relative to one of a wider vector
 _NARROW_BITS: Final = 128
 _SCALAR_BITS: Final = 64
 _SCALAR_LOAD: Final = 4.0  # cycles
-_PREDICTED_TRIPS: Final = 16  # the end of a loop with fewer trips is predicted
+_PREDICTED_TRIPS: Final = 16  # the branch predictor learns when a loop with fewer trips ends
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Core:
         self._latency = one
 
     def run(self, loop: Loop) -> Run:
-        """Returns one run of a loop, all its iterations."""
+        """Returns one run of a loop, with all its iterations."""
         rates = self.rates
         use, count, apart, beyond = np.zeros(len(RESOURCES)), 0.0, 0.0, 0.0
         straight: list[Instruction] = []
@@ -116,7 +115,7 @@ class Core:
         return Run(cycles, total, loop.trips * use, code)
 
     def use(self, code: Sequence[Instruction]) -> Array:
-        """Returns the use of each resource by straight code, in instructions."""
+        """Returns how many instructions of straight-line code use each resource."""
         used = np.zeros(len(RESOURCES))
         compared = False
         for one in code:
@@ -131,14 +130,15 @@ class Core:
             if one.store and one.kind != "masked_store":
                 used[_PLACE["stores"]] += 1.0
                 used[_PLACE["accesses"]] += 1.0
-            # A branch is one instruction with the comparison before it.
+            # A comparison and a branch after it are fused.
             used[_PLACE["issue"]] += 0.0 if one.kind == "branch" and compared else 1.0
             compared = one.kind == "scalar" and "flags" in one.writes
         return used
 
     def waits(self, code: Sequence[Instruction], times: float) -> float:
-        """Returns the cycles of one repetition of straight code if it waits for nothing but its
-        operands and the window: an instruction begins when the oldest ones have ended in order.
+        """Returns the cycles of one repetition of straight-line code whose instructions wait only
+        for their operands, for the front end and for room in the window, which instructions leave
+        in order.
         """
         if not code:
             return 0.0
@@ -154,7 +154,7 @@ class Core:
         compared = False
         for _ in range(repeats):
             for one in code:
-                # A branch is one instruction with the comparison before it.
+                # A comparison and a branch after it are fused.
                 begin += 0.0 if one.kind == "branch" and compared else step
                 compared = one.kind == "scalar" and "flags" in one.writes
                 vector = one.bits > _SCALAR_BITS and bool(one.writes)
@@ -187,5 +187,5 @@ class Core:
 
 
 def _place(operand: str, version: dict[str, int]) -> str:
-    """Returns a name for the place in memory of an operand, whose registers may change."""
+    """Returns a name for an operand's place in memory; it changes when its registers do."""
     return f"{operand}@{[version.get(name, 0) for name in registers_in(operand)]}"

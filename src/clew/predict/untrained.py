@@ -1,4 +1,4 @@
-"""Predicts without training: the analytic model, and ranges from its errors."""
+"""Predicts without training, by the analytic model, with ranges from its errors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from clew.predict.predicted import Predicted
 
 Columns = Mapping[str, Any]
 
-# The logarithms of ratios that contained the measured time in 90 % of cases, of 1613 kernels of 40
-# drawn networks (benchmarks/predicting.py), by whether a kernel computes for longer than it fetches
-# lines, and whether it is long.
+# Half the widths of ranges of logarithms that contain 90 % of the measured times of 40 random
+# networks (benchmarks/predicting.py), by whether a kernel computes for longer than it fetches
+# lines, and by whether it is long.
 _SPREAD: Final = {(True, True): 0.16, (True, False): 0.49, (False, True): 0.4, (False, False): 0.51}
 _LONG_NS: Final = 5000.0
-# The same of sums of networks: it held 11 of the 12 that played no part in the model.
+# The same for the sum of a network's kernels.
 _TOTAL: Final = 0.2
-# How much wider the ranges are where the rates are from a description: chosen, not measured.
+# The factor for rates that follow from a description: chosen, not measured.
 _DESCRIBED: Final = 3.0
-# Python's part of a call.
+# Python's share of a call.
 _OVERHEAD_NS: Final = 4000.0
 
 
@@ -55,5 +55,5 @@ class Untrained:
         )
 
     def unfamiliar(self, columns: Columns) -> list[str]:
-        """Returns an empty text for each kernel: none needs to be known."""
+        """Returns an empty text for each kernel: no kernel is unfamiliar without training."""
         return [""] * len(columns["rules"])

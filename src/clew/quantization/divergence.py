@@ -1,4 +1,4 @@
-"""The divergence of distributions: by how much quantization changes what a model predicts."""
+"""The divergence of distributions: how much quantization changes a model's predictions."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _ROWS: Final = 256
 
 
 def logits_of(names: Sequence[str], given: str | None) -> int | None:
-    """Returns the number of the output of logits: the given one, else one with a usual name; None
-    if there is none.
+    """Returns the number of the output of logits: the given one, or else one with a usual name;
+    None if there is none.
 
-    Errors: I408 for a name that is no output.
+    Errors: I408 if no output has the given name.
     """
     if given is None:
         return next((n for n, name in enumerate(names) if name in _LOGITS), None)
     if given not in names:
         hint = did_you_mean(given, names, "outputs")
-        raise InputError("I408", f"the model has no output {given!r} of logits", hint=hint)
+        raise InputError("I408", f"the model has no output {given!r} for logits", hint=hint)
     return list(names).index(given)
 
 
 class Divergence:
-    """The mean Kullback-Leibler divergence of distributions from exact ones, in nats: the softmax
-    of the last axis of logits, over all positions.
+    """The mean Kullback-Leibler divergence, in nats, of distributions from exact ones. The
+    distributions are the softmax of logits along the last axis; the mean is over all positions.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Divergence:
         if not width:
             return
         before, after = exact.reshape(-1, width), found.reshape(-1, width)
-        for begin in range(0, len(before), _ROWS):  # logits of a vocabulary, in f64
+        for begin in range(0, len(before), _ROWS):  # all logits in f64 would take much memory
             a, b = (_log_softmax(x[begin : begin + _ROWS]) for x in (before, after))
             self._total += float(np.sum(np.exp(a) * (a - b)))
         self._count += len(before)
@@ -56,7 +56,7 @@ class Divergence:
 
 
 def divergence(exact: Iterable[Array], found: Iterable[Array]) -> float:
-    """Returns the mean divergence over calls."""
+    """Returns the mean divergence over the positions of all calls."""
     made = Divergence()
     for one, other in zip(exact, found, strict=True):
         made.add(one, other)

@@ -173,7 +173,7 @@ def _checksum(feed: Feed) -> int:
 
 
 def feeds_of(model: CompiledModel, given: Any, sequences: Sequences, *, seed: int = 0) -> Feeds:
-    """Returns the inputs of calls, by name. Growing states that a call omits begin empty.
+    """Returns the inputs of calls, by name. Growing states that a call omits are empty.
 
     `given` is an iterable of calls' inputs (mappings, tuples, or the only input), which is held in
     memory unless its parts can be had by number; an array, or a mapping of arrays, with many

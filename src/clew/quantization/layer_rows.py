@@ -19,7 +19,7 @@ from clew.quantization.table import LayerRow
 class Measured:
     """Figures of calibration by layer: distributions and extremes of operands, errors on exact
     operands, and errors of the outputs if the layer alone is quantized; and distributions of
-    operands of sums, by value; and divergences of the logits if a layer alone is quantized.
+    operands of sums, by value; and divergences of the logits if only one layer is quantized.
     """
 
     histograms: Mapping[str, Histogram]

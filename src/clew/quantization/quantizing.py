@@ -99,8 +99,8 @@ def quantize(
     of the outputs by name for all samples, whose value may be `max_drop` less than in floats, the
     smallest set of layers is kept in floats for which the bound holds: `floats` proves that none of
     them can be left out. `sensitivities` measures each layer's effect on the outputs in any case,
-    and on the distributions of an output of logits: that named `logits`, or the one that the
-    argument `logits` names.
+    and on the distributions of an output of logits: the one with the name `logits` or `lm_logits`,
+    or with the name that the argument `logits` gives.
 
     `recipe` applies the decisions of an earlier call, without calibration data, which bounds and
     `sensitivities` need; with them, only its scheme and rules count. `options` takes the other

@@ -330,7 +330,7 @@ def weight_scales(
 def _of_least_error(rows: Array, scales: Sequence[Array], limits: tuple[int, int]) -> Array:
     """Returns, for each row, the scale with the least squared error; of equals, the first.
 
-    Takes a few rows at a time, which stay in cache while all scales are tried.
+    Tries all scales on a few rows at a time, which stay in the cache.
     """
     best = np.empty(len(rows))
     few = max(1, _AT_ONCE // max(rows.shape[1], 1))

@@ -17,7 +17,7 @@ from clew.support.shown import counted
 Array = NDArray[Any]
 _ESTIMATED_SAMPLES: Final = 8
 _COMPARED: Final = 1 << 18
-"""Elements of the outputs that are held for each layer."""
+"""The most elements of the outputs that are held for each layer."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Judge:
 @dataclass(frozen=True)
 class Sensitivity:
     """The change of the outputs, over a few samples, if one layer alone is quantized: a row per
-    layer. Changes of several layers together are estimated by their sum. Of outputs with many
-    elements, some are drawn, with a factor that keeps the expected length.
+    layer. Changes of several layers together are estimated by their sum. If outputs have many
+    elements, a random sample is held, scaled to the length of the whole change.
     """
 
     names: tuple[str, ...]

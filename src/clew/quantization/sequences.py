@@ -1,4 +1,6 @@
-"""Calls of models with growing states, such as language models: what calibration data may omit."""
+"""Calls of models with growing states, such as language models: inputs that calibration data may
+omit.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from clew.runtime.state import first_value, growing_names, pairs_of
 
 _TOKENS: Final = 64
 DRAWN_CALLS: Final = 8
-"""Calls of drawn tokens: their logits, one for each word of a vocabulary, are all held."""
+"""The number of calls with random tokens. Few, because the logits of all calls are held."""
 
 
 class Sequences:
-    """The growing states of a module, which begin empty in a call that does not give them, and its
-    input of token ids, if it has one.
+    """The growing states of a module, which are empty in a call that omits them, and its input of
+    token ids, if it has one.
     """
 
     def __init__(self, module: Module) -> None:
@@ -47,12 +49,12 @@ class Sequences:
 
     @property
     def has_ids(self) -> bool:
-        """Whether the module reads token ids and gives scores of all tokens."""
+        """Whether the module reads token ids and returns logits of a vocabulary."""
         return bool(self._ids)
 
     def completed(self, given: Any) -> Any:
-        """Returns the inputs of a call with empty states, and the defaults of other inputs, in
-        place of those that it does not give. An array is that of token ids.
+        """Returns the inputs of a call, with empty states and the defaults of other inputs for
+        those that it omits. A single array holds token ids.
         """
         if isinstance(given, np.ndarray) and self._ids:
             given = {self._ids: given}
@@ -70,7 +72,7 @@ class Sequences:
         return {**given, **first}
 
     def drawn(self, seed: int) -> dict[str, Any]:
-        """Returns token ids of a call."""
+        """Returns random token ids for a call."""
         ids = np.random.default_rng(seed).integers(0, self._vocabulary, (1, _TOKENS))
         dtype = next(i.dtype for i in self._inputs if i.name == self._ids)
         assert dtype is not None

@@ -245,8 +245,8 @@ def _add(sums: Ratios, found: Sequence[Any], exact: Sequence[Any]) -> None:
 
 
 def _is_comparable(value: Expr) -> bool:
-    """Whether a value is of floats, as many as without quantization: not one per box found, for
-    example.
+    """Whether a value has floats, and as many as without quantization: not one for each detected
+    box, for example.
     """
     if not isinstance(value.type, TensorType) or not is_float(value.tensor.dtype):
         return False

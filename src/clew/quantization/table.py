@@ -28,8 +28,8 @@ class LayerRow:
     ratio of the result's mean square to that of its error on exact operands, in decibels. `alone`
     is the relative error of the model's outputs if only this layer is quantized, and `error` that
     of the layer's own result in the quantized model, which includes the errors of its operands.
-    `divergence` is the mean divergence of the distributions of logits if only this layer is
-    quantized, in nats.
+    `divergence` is the mean Kullback-Leibler divergence of the logits' softmax if only this layer
+    is quantized, in nats.
     `operand_bits` and `weight_bits` are 32 in floats. `kept` is the reason why the layer stays in
     floats, or "". Numbers that were not measured are None.
 
@@ -71,7 +71,7 @@ class LayersTable:
 
 def layers_table(rows: Sequence[LayerRow], timing: Timing | None, columns: int) -> Table:
     """Returns the table for a number of columns. Columns without any number are left out, and the
-    operator and the operand if there is little room for them, or for the names of layers.
+    operator and the operand if the table is too narrow for them, or for the names of layers.
     """
     roomy = columns >= _ROOMY
     long = not roomy and any(len(r.layer) > _NARROW_NAME for r in rows)

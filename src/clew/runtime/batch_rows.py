@@ -19,8 +19,8 @@ quarter of its length: without room there, each new longest sequence would move 
 
 
 def common_end(lengths: Collection[int], end: int) -> int:
-    """Returns the position at which sequences of some lengths end together: `end`, at which some of
-    them end already, if that leaves little padding.
+    """Returns the position at which sequences of these lengths end together: `end`, where some of
+    them already end, if that leaves little padding.
     """
     most = max(lengths)
     if most <= end <= most + max(_PADDING, most // 4):
@@ -36,8 +36,8 @@ def buffers_of(
     own: Caches | None,
     owner: object,
 ) -> Caches | None:
-    """Returns buffers with rows: those of the session, `own`, if there is room; None if no state
-    lies in one.
+    """Returns buffers that hold the rows: those of the session, `own`, if they have room; None if
+    no state is in a buffer.
     """
     if form is None:
         return None
@@ -52,8 +52,8 @@ def buffers_of(
 
 
 def plain_rows(rows: Sequence[Row], name: str, batch: int, axis: int, end: int) -> Array:
-    """Returns a state that lies in no buffer, with rows. `batch` is its axis of sequences, and
-    `axis` the one along which it grows (-1: none).
+    """Returns a state that is in no buffer, made of rows. `batch` is its axis of sequences, and
+    `axis` the axis along which it grows (-1: none).
     """
     moved, like = [replace(row, stays=False) for row in rows], rows[0].arrays[name]
     shape = list(like.shape)

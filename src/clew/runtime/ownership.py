@@ -32,8 +32,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @once
 def _copied_bytes() -> int:
-    """Returns up to which size results are copied without a look at their owners. A start does not
-    import it: few programs need it.
+    """Returns the size up to which results are copied without finding their owners. It is imported
+    late, because few programs need it.
     """
     with LOADING, held_interrupts():
         from clew.cost.policy.sizes import COPIED_BYTES  # noqa: PLC0415
@@ -278,7 +278,7 @@ class _Taken:
         self._small = _copied_bytes()
         self._same = set(map(id, self._given))
         self._more: list[Array] = []
-        # The ids of the owners of the values, and of what `owned` returned.
+        # The ids of the owners of the values, and of the results of `owned`.
         self._owners: set[int] | None = None
 
     def owned(self, value: Any) -> Any:
@@ -299,7 +299,7 @@ class _Taken:
         if value.base is None:
             if self._is_new(value):
                 return value
-        elif value.nbytes <= self._small:  # a copy takes less time than to find its owner
+        elif value.nbytes <= self._small:  # a copy takes less time than finding the owner
             return value.copy()
         fits = value.flags.writeable and value.size and not _repeats(value)
         if not fits or self._is_used(value, self._small):
@@ -309,7 +309,7 @@ class _Taken:
         return value
 
     def _is_new(self, value: Array) -> bool:
-        """Whether an array owns its memory, which was not in use. It is from then on."""
+        """Whether an array owns memory that was not known before; then, remembers it."""
         flags, number, owners = value.flags, id(value), self._owners
         if not flags.owndata or not flags.writeable or not value.size:
             return False

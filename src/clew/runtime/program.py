@@ -827,7 +827,7 @@ def _copy(copy: Copy, value: Any) -> Any:
 
 
 def _viewer(shape: tuple[int, ...], offset: int) -> Callable[[Array], Array]:
-    """Returns what shows the part of an array from an element on in a shape."""
+    """Returns a function that views the part of an array from `offset` on in a shape."""
     count = math.prod(shape)
     end = offset + count
 
@@ -930,7 +930,7 @@ def _iterated(
 
 
 def _in_python(loop: Repeat, state: list[Any], stacks: _Stacks, step: int) -> list[Any]:
-    """Returns the results of a loop from iteration `step` on, without native iterations."""
+    """Returns the results of a loop from iteration `step` on, run in Python."""
     cond, body, count = loop.cond.run_inside, loop.body.run_inside, len(state)
     while True:
         check_loop_steps(step)

@@ -226,7 +226,7 @@ def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
 
 
 def _reads_sums(infos: dict[str, StageInfo], info: StageInfo) -> bool:
-    """Whether a stage reads a reduction's result, or that result rounded."""
+    """Whether a stage reads the result of a reduction, directly or rounded."""
     for read in (other for other in infos.values() if info.name in other.readers):
         same = read.store.buffer.shape == info.store.buffer.shape
         if read.is_reduction or (same and _reads_sums(infos, read)):

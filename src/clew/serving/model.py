@@ -53,7 +53,7 @@ class Model(Shown, ABC, Generic[K, B]):
         self._rows = frozenset(i.name for i in inputs if is_row(i))
         self._pick = picker(self._input_names)
         self._count = plain_count(len(self._inputs), form)
-        # The types of a first argument with which so many ones are the inputs in order.
+        # Types of the first argument with which the arguments, if complete, are inputs in order.
         self._plain = frozenset((_ARRAY, list) if form is None else (_ARRAY,))
         # The form of its calls, if inputs and outputs are parts of nested values.
         self._form = form

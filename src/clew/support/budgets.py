@@ -137,7 +137,7 @@ class Budgets:
 
 
 _default = Budgets()
-# Every machine has so much memory.
+# Memory that every machine has.
 _SMALL_BYTES: Final = 1 << 16
 DEFAULT_LOOP_STEPS: Final = ctypes.c_int64(_default.loop_steps)
 """`loop_steps` of the process's budgets, for native code."""

@@ -140,15 +140,15 @@ def _is_uneven(position: Scalar) -> bool:
 
 
 def checks_indices(outputs: Sequence[Tensor]) -> bool:
-    """Whether values are checked because they are read as indices."""
+    """Whether indices that are read are checked."""
     bodies = (stage.body for stage in stages(outputs) if stage.body is not None)
     return any(isinstance(node, Checked) for body in bodies for node in nodes(body))
 
 
 def skips_checks(outputs: Sequence[Tensor]) -> bool:
     """Whether kernels skip a check of an index if the results have no elements: a size of the
-    results may be 0 that none of the sizes along which indices vary is. Positions in an axis that
-    shrinks or grows with the results (rows that are erased) are left out.
+    results may be 0, and the indices do not vary along it. Positions in an axis that shrinks or
+    grows with the results (rows that are erased) are left out.
     """
     sizes = {d for tensor in outputs for d in tensor.shape}
     empty = {d for d in sizes if is_unknown(d) or not at_least(d, 1)}

@@ -41,7 +41,7 @@ _BITS: Final = {"bool": 1, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u
 
 
 def range_of(tensor: Tensor, of: Callable[[Tensor], Range]) -> Range:
-    """Returns the range of a tensor's elements. `of` returns that of a placeholder."""
+    """Returns the range of a tensor's elements. `of` returns the range of a placeholder."""
     known: dict[int, Range] = {}
     return _tensor(tensor, of, known)
 

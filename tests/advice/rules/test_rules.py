@@ -19,7 +19,7 @@ NEAR = 1e-4
 
 @pytest.fixture
 def two_layers() -> Any:
-    """A model of two linear layers in a row, and a slice of one row of a third."""
+    """A model of two consecutive linear layers, and a slice of one row of a third."""
     return two_linear_layers()
 
 
@@ -186,7 +186,7 @@ def test_a_layer_before_a_mean() -> None:
     y = net.conv(net.unary("Relu", net.x), normal(32, 16, 1, 1))
     y = net.add("GlobalAveragePool", [y], (1, 32, 1, 1))
     subject, one = only("early-pointwise", net.model(net.unary("Relu", y)))
-    assert "behind the mean over pixels" in one.what
+    assert "after the mean over pixels" in one.what
     assert max(errors_of(subject, one).values()) < NEAR
 
 

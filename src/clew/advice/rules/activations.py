@@ -1,4 +1,4 @@
-"""Activations with a cheaper form."""
+"""Activations that have a cheaper form."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Activations(AdviceRule):
             yield Candidate(
                 self.name,
                 f"compute {len(sites)} {kind.title} as {kind.instead}",
-                f"{kind.title} takes more instructions an element",
+                f"{kind.title} takes more instructions per element",
                 kind.how,
                 layers_of([n for _, nodes in sites.values() for n in nodes]),
                 kind.effort,

@@ -1,4 +1,4 @@
-"""Calls with several samples at once."""
+"""Batches: calls that compute several samples."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHAPED: Final = ("reshape", "broadcast_to")
 
 @register_advice
 class Batches(AdviceRule):
-    """Layers that are bound by reading weights read them once for all samples of a call."""
+    """A layer that is bound by reading its weights reads them once for all samples of a call."""
 
     name: ClassVar[str] = "batches"
-    title: ClassVar[str] = "several samples in a call"
+    title: ClassVar[str] = "calls that can compute several samples"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields a batch of 4, if all inputs and outputs have one leading axis."""

@@ -17,8 +17,8 @@ from clew.ir.expr import Expr
 
 @register_advice
 class BlockSparse(AdviceRule):
-    """A convolution whose output channels read only their block of the input channels is a grouped
-    one.
+    """A convolution whose output channels read only their own block of the input channels is a
+    grouped convolution.
     """
 
     name: ClassVar[str] = "block-sparse"
@@ -61,7 +61,7 @@ class BlockSparse(AdviceRule):
 
 def _groups(weight: Array) -> int:
     """Returns the largest number of groups outside of which a weight f32[outputs, inputs, ...] is
-    zero; 1 if there are none.
+    zero; 1 if it cannot be divided.
     """
     outputs, inputs = weight.shape[:2]
     used = (weight != 0).reshape(outputs, inputs, -1).any(axis=2)

@@ -19,7 +19,7 @@ _NARROW: Final = 0.3
 
 @register_advice
 class FixedSizes(AdviceRule):
-    """A model with free dimensions, called with one set of sizes, can be compiled for these."""
+    """A model with free dimensions that is called with one set of sizes can be compiled for it."""
 
     name: ClassVar[str] = "fixed-sizes"
     title: ClassVar[str] = "free dimensions that every call gives the same size"
@@ -54,13 +54,13 @@ class FixedSizes(AdviceRule):
 
 @register_advice
 class Threads(AdviceRule):
-    """A small model can be slower on all threads than on one, a large one the other way."""
+    """A small model may be slower on all threads than on one; a large model may be faster."""
 
     name: ClassVar[str] = "threads"
     title: ClassVar[str] = "another number of threads"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
-        """Yields the powers of two up to the number of CPUs."""
+        """Yields a candidate for each power of two up to the number of CPUs."""
         most, count = thread_count(None), 1
         while count <= most:
             if count != subject.threads:
@@ -81,13 +81,13 @@ class Threads(AdviceRule):
 
 @register_advice
 class NarrowProducts(AdviceRule):
-    """Products of bf16 or f16 are faster where the machine has instructions for them."""
+    """Products in bf16 or f16 are faster if the machine has instructions for them."""
 
     name: ClassVar[str] = "narrow-products"
-    title: ClassVar[str] = "products on narrower floats"
+    title: ClassVar[str] = "products that can be computed in bf16 or f16"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
-        """Yields the float that the machine multiplies fastest, if that is not f32."""
+        """Yields a candidate for the dtype with the fastest products, unless it is f32."""
         fastest = fastest_float(subject.target)
         current = subject.options.precision
         if fastest == "f32" or getattr(current, "precision", current) != "f32":

@@ -1,4 +1,4 @@
-"""Outputs that cost time, and may not be needed."""
+"""Outputs that cost time, and that callers may not need."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from clew.ir.visit import post_order
 
 @register_advice
 class DeadOutputs(AdviceRule):
-    """An output that nobody reads keeps its layers alive, and keeps a value in memory that would
-    else be fused into its reader: auxiliary heads, hidden states of all layers, pooled outputs.
+    """An output that nobody reads keeps its layers alive, and keeps a value in memory that
+    could be fused into its reader: auxiliary heads, hidden states of all layers, pooled outputs.
     """
 
     name: ClassVar[str] = "dead-outputs"
-    title: ClassVar[str] = "outputs that cost time, which callers may not need"
+    title: ClassVar[str] = "outputs that cost time, and that callers may not need"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields a candidate for each output but the first, and one for all of these."""

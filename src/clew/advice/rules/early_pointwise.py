@@ -1,4 +1,4 @@
-"""Layers and resizes or means in the order that costs more."""
+"""1x1 convolutions and resizes or means in the more expensive order."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _IMAGE = 4
 class EarlyPointwise(AdviceRule):
     """A 1x1 convolution with its bias and a resize or a mean over pixels commute, since both are
     linear and weights of resizes sum to 1. Whichever order has fewer pixels in the convolution is
-    cheaper: before an upsampling, behind a mean.
+    cheaper: before an upsampling, after a mean.
     """
 
     name: ClassVar[str] = "early-pointwise"
-    title: ClassVar[str] = "1x1 convolutions behind an upsampling, or before a mean"
+    title: ClassVar[str] = "1x1 convolutions after an upsampling, or before a mean"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields a candidate for each place."""
@@ -47,13 +47,13 @@ class EarlyPointwise(AdviceRule):
                     continue
                 value = before[-1].args[0]
                 done.update(n.id for n in (*chain, *before))
-                what = "before the upsampling" if later else "behind the mean over pixels"
+                what = "before the upsampling" if later else "after the mean over pixels"
                 fewer = pixels[1] / (pixels[0] if later else pixels[2])
                 yield Candidate(
                     self.name,
                     f"compute {_layers_text(chain if later else before)} {what}",
-                    f"there it has {fewer:.3g} times fewer pixels, and the result is the same",
-                    "swap the two lines in the model's source",
+                    f"it then computes {fewer:.3g} times fewer pixels, and the result is the same",
+                    "swap the two layers",
                     layers_of([*before, *chain]),
                     "attribute",
                     "rounding",

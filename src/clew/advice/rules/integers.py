@@ -1,4 +1,4 @@
-"""Products on integers, and weights of few bits."""
+"""Products on 8-bit integers, and weights of 8 or 4 bits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ _PRODUCTS: Final = ("nn.dense", "nn.conv1d", "nn.conv2d")
 
 @register_advice
 class Integers(AdviceRule):
-    """Convolutions and layers can multiply 8-bit integers, where the machine does so faster than
-    floats. Layers of a few rows are bound by reading their weights, which may be of 8 or 4 bits.
+    """Convolutions and dense layers can multiply 8-bit integers, if the machine does so faster than
+    floats. Layers with few rows are bound by reading their weights, which may have 8 or 4 bits.
     """
 
     name: ClassVar[str] = "integers"
-    title: ClassVar[str] = "products on 8-bit integers, and weights of 8 or 4 bits"
+    title: ClassVar[str] = (
+        "products that can be computed on 8-bit integers, and weights that can have 8 or 4 bits"
+    )
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields the model with integers, and the model with weights of few bits."""
@@ -58,7 +60,7 @@ class Integers(AdviceRule):
                 subject,
                 Scheme(),
                 f"multiply 8-bit integers in {len(products)} layers",
-                "vectors hold four times as many bytes as floats",
+                "a vector holds four times as many 8-bit integers as floats",
                 "clew quantize --calibration FOLDER, with real inputs",
                 products,
                 _SAVED * max(_LEAST, 1.0 - rates[0] / max(rates)),

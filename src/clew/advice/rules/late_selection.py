@@ -1,4 +1,4 @@
-"""Values that are computed whole, and of which a part is used."""
+"""Values that are computed in full, although only a part is used."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ Select = Callable[[Expr, int], Expr]
 @register_advice
 class LateSelection(AdviceRule):
     """A slice or a gather of a product's rows, such as the last position before a language model's
-    head, computes rows that nobody reads. The selection can stand before the product, and so before
-    whatever computes each row by itself.
+    head, computes rows that nobody reads. The selection can come before the product, and before
+    all operators that compute each row separately.
     """
 
     name: ClassVar[str] = "late-selection"
-    title: ClassVar[str] = (
-        "products whose results are mostly thrown away by a later slice or gather"
-    )
+    title: ClassVar[str] = "products whose results are mostly discarded by a later slice or gather"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
-        """Yields a candidate for each selection that can stand before a product."""
+        """Yields a candidate for each selection that can come before a product."""
         for call in subject.calls:
             selection = _selection(subject, call)
             if selection is None:
@@ -49,9 +47,8 @@ class LateSelection(AdviceRule):
             yield Candidate(
                 self.name,
                 f"select {kept} of {extent} elements before {_counted(len(passed))}, not after",
-                f"{extent - kept} of {extent} elements along axis {axis} are computed and thrown "
-                "away",
-                "move the indexing in front of the layer, as in head(x[:, -1]) for head(x)[:, -1]",
+                f"{extent - kept} of {extent} elements along axis {axis} are computed for nothing",
+                "move the indexing before the layer: head(x[:, -1]) instead of head(x)[:, -1]",
                 layers_of([call, *passed]),
                 "attribute",
                 "rounding",

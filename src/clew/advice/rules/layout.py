@@ -43,7 +43,7 @@ class Layout(AdviceRule):
     """
 
     name: ClassVar[str] = "layout"
-    title: ClassVar[str] = "transposes that an exporter has left"
+    title: ClassVar[str] = "transposes that an exporter left in the model"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields a candidate for each input and output, and for each region between transposes."""
@@ -108,7 +108,7 @@ class Layout(AdviceRule):
             yield Candidate(
                 self.name,
                 f"return the output {name!r} as it is computed, not transposed",
-                "a transpose copies it",
+                "a transpose copies the output",
                 "tf2onnx --outputs-as-nchw, or leave the permute() out of the exported model",
                 layers_of([value]),
                 "exporter",
@@ -144,7 +144,7 @@ class Layout(AdviceRule):
 
 @dataclass
 class _Region:
-    """Operators that read transposes by one order, and compute the same in the order before."""
+    """Operators that read transposes with one order of axes, and compute the same without them."""
 
     subject: Subject
     axes: tuple[int, ...]
@@ -162,7 +162,7 @@ class _Region:
 
     @property
     def added(self) -> int:
-        """The transposes that are made."""
+        """The transposes that are added."""
         return sum(op_of(e) != "transpose" for e in self.exits)
 
     @property
@@ -256,7 +256,7 @@ class _Region:
         return build
 
     def _turned(self, node: Expr, back: Sequence[int], rank: int) -> Expr:
-        """Returns a constant in the order before the transposes."""
+        """Returns a constant in the order of axes before the transposes."""
         shape = node.tensor.concrete
         whole = (1,) * (rank - len(shape)) + shape
         if set(whole) == {1}:

@@ -1,4 +1,4 @@
-"""Linear layers that follow each other, and linear layers whose results are added."""
+"""Consecutive linear layers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from clew.ir.expr import Call, Expr
 
 @register_advice
 class LinearChain(AdviceRule):
-    """Two linear layers without an activation between them are one: the product of their weights.
-    It is faster if the values between them are wide, and slower if they are a bottleneck.
+    """Two linear layers without an activation between them are one layer, whose weight is the
+    product of their weights. It is faster if the values between them are wide, and slower if they
+    are a bottleneck.
     """
 
     name: ClassVar[str] = "linear-chain"
-    title: ClassVar[str] = "linear layers in a row, which one layer can compute"
+    title: ClassVar[str] = "consecutive linear layers, which one layer can compute"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields a candidate for each pair of layers."""
@@ -48,7 +49,7 @@ class LinearChain(AdviceRule):
                 f"merge two linear layers ({first.inputs} to {first.outputs} to {second.outputs} "
                 "channels)",
                 "no activation is between them, so one weight computes both",
-                "replace them by one layer in the model's source, or let --apply do it",
+                "replace them by one layer in the model's source, or use --apply",
                 layers_of([inner, call]),
                 "graph",
                 "rounding",
@@ -66,17 +67,17 @@ class Linear:
 
     @property
     def outputs(self) -> int:
-        """Its number of output channels."""
+        """The number of output channels."""
         return int(self.weight.shape[0])
 
     @property
     def inputs(self) -> int:
-        """Its number of input channels."""
+        """The number of input channels."""
         return int(self.weight.shape[1])
 
     @property
     def taps(self) -> int:
-        """The number of pixels that it reads for one."""
+        """The number of pixels that it reads for each result."""
         return int(self.weight[0, 0].size)
 
     @property

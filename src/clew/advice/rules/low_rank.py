@@ -25,8 +25,8 @@ _MORE: Final = 4  # columns of the sketch beyond the largest useful rank
 
 @register_advice
 class LowRank(AdviceRule):
-    """A weight of rank r, as low-rank training or pruning leaves it, is a product of two matrices:
-    the layer becomes one of r channels and one that widens them.
+    """A weight of rank r, such as low-rank training or pruning produces, is a product of two
+    matrices, so the layer becomes two: one to r channels, and one from r channels.
     """
 
     name: ClassVar[str] = "low-rank"
@@ -77,7 +77,7 @@ def _weight(subject: Subject, call: Call) -> Array | None:
 
 
 def dtype_is_not_f32(call: Call) -> bool:
-    """Whether a call computes on other values than f32."""
+    """Whether a call computes on values other than f32."""
     return any(getattr(n.type, "dtype", "") != "f32" for n in (call, *call.args))
 
 

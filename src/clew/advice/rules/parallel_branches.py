@@ -47,7 +47,7 @@ class ParallelBranches(AdviceRule):
             yield Candidate(
                 self.name,
                 f"merge {len(known)} parallel linear branches into one layer",
-                "their results are added, so the sum of their weights computes all",
+                "their results are added, so one layer with the sum of their weights suffices",
                 "fuse the branches before the export, as RepVGG's switch_to_deploy() or "
                 "MobileOne's reparameterize_model() do",
                 layers_of([*nodes, call]),
@@ -147,7 +147,7 @@ def _per_channel(subject: Subject, node: Call, channels: int) -> Array | None:
 
 def _merged(subject: Subject, branches: Sequence[_Branch]) -> Callable[[Expr], Expr] | None:
     """Returns the function that computes a sum of branches by one layer; None if they differ in
-    strides, in what they read, or in where their windows lie.
+    strides, in the values they read, or in the position of their windows.
     """
     layers = [b.layer for b in branches if b.layer is not None]
     largest = max(layers, key=lambda one: one.weight[0, 0].size)

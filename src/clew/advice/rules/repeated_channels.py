@@ -16,8 +16,8 @@ from clew.ir.expr import Call
 
 @register_advice
 class RepeatedChannels(AdviceRule):
-    """A channel whose weights are all zero, whose value no layer reads, or that another one equals,
-    need not be computed: pruned filters and heads, layers that were made wider by copies. The
+    """A channel need not be computed if its weights are all zero, if no layer reads it, or if it
+    equals another channel: pruned filters and heads, layers that were widened by copies. The
     weights that read equal channels are added.
     """
 
@@ -25,7 +25,7 @@ class RepeatedChannels(AdviceRule):
     title: ClassVar[str] = "channels or heads that are zero, unread, or equal to others"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
-        """Yields a candidate for each group of channels with such channels."""
+        """Yields a candidate for each group that has such channels."""
         for group in groups_of(subject):
             kept, target = _classes(subject, group)
             if len(kept) == group.extent or not len(kept):
@@ -92,7 +92,7 @@ def _classes(subject: Subject, group: Group) -> tuple[Array, Array]:
 
 
 def _scales(group: Group, call: Call) -> bool:
-    """Whether a constant only scales channels that are computed before: what is 0 stays 0."""
+    """Whether a constant only scales channels that were computed before, so that 0 stays 0."""
     multiplies = call.op_name in (*PRODUCTS, "multiply")
     return multiplies and any(a.id in group.values for a in call.args)
 

@@ -1,4 +1,4 @@
-"""Conversions there and back."""
+"""Conversions to fewer bits and back."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _INWARD: Final = {"quantize": "dequantize", "cast": "cast"}
 @register_advice
 class Roundtrips(AdviceRule):
     """Values that are converted to narrower numbers and back between layers that compute on floats:
-    a cast to f16 that autocast has left, or a quantizer whose readers are no products on integers.
-    Such a pair only loses digits, and keeps the layers around it in kernels of their own.
+    a cast to f16 that autocast left, or a quantizer whose readers are not products on integers.
+    Such a pair only loses precision, and keeps the layers around it in separate kernels.
     """
 
     name: ClassVar[str] = "roundtrips"
-    title: ClassVar[str] = "casts and quantizers whose values are converted back at once"
+    title: ClassVar[str] = "casts and quantizers whose values are converted back immediately"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
-        """Yields a candidate for all casts, one for quantizers of no use, and one for all
-        quantizers of values that calls bring.
+        """Yields a candidate for all casts, one for quantizers that no product reads, and one for
+        all quantizers.
         """
         casts = [pair for pair in _pairs(subject) if op_of(pair[0]) == "cast"]
         quantizers = [pair for pair in _pairs(subject) if op_of(pair[0]) == "dequantize"]
@@ -38,14 +38,14 @@ class Roundtrips(AdviceRule):
         if casts:
             yield self._candidate(
                 f"remove {len(casts)} casts to fewer bits and back",
-                "the values are read in the wider dtype at once",
+                "the values are converted back to the wider dtype immediately",
                 "turn autocast off around these lines, or export after model.float()",
                 casts,
             )
         if idle:
             yield self._candidate(
                 f"remove {len(idle)} pairs of quantize and dequantize that no product reads",
-                "layers behind them compute on floats, so they only keep layers apart",
+                "the layers that read them compute on floats, so they only prevent fusion",
                 "exclude these operators from quantization (op_types_to_quantize, or "
                 "nodes_to_exclude)",
                 idle,

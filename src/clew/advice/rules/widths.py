@@ -1,4 +1,4 @@
-"""Widths beside a multiple of the vector's lanes."""
+"""Channel counts that are not a multiple of the vector's lanes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FEW: Final = 0.25  # of the channels, that may be dropped
 
 @register_advice
 class Widths(AdviceRule):
-    """Layers compute whole vectors of channels. A width a little above a multiple of their lanes
-    costs as much as the next multiple: fewer channels are faster, and more are free. Both need
-    training.
+    """Layers compute whole vectors of channels. A width slightly above a multiple of the lanes
+    costs as much as the next multiple: fewer channels are faster, and more channels are free. Both
+    changes require training.
     """
 
     name: ClassVar[str] = "widths"
-    title: ClassVar[str] = "numbers of channels beside a multiple of the vector's lanes"
+    title: ClassVar[str] = "channel counts that are not a multiple of the vector's lanes"
 
     def find(self, subject: Subject) -> Iterator[Candidate]:
         """Yields two candidates for each such width in the model: fewer channels, and more."""

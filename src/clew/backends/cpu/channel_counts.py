@@ -1,7 +1,7 @@
-"""Numbers of channel blocks as sizes of a kernel, so that layers of one structure share its code.
+"""Makes channel counts sizes of a kernel, so that convolutions of one structure share its code.
 
-A network repeats a convolution with more channels at every scale. The number of blocks of channels
-is the number of iterations of a loop, and the code is the same for all of them.
+A network repeats a convolution with more channels at every scale. The number of channel blocks is
+only the trip count of a loop; the code is otherwise the same.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from clew.support.errors import ClewError
 
 
 def with_channel_counts(sizes: KernelSizes) -> KernelSizes:
-    """Returns a function of free sizes with names for its numbers of channel blocks as well.
+    """Returns a function of free sizes in which channel counts have names as well.
 
     Before:
         fn (%x: f32[1, 8, h, w, 8], %w: f32[4, 8, 3, 3, 8, 16], ...) -> f32[1, 8, h, w, 8]
     After (`dims={"c0": 8, "c1": 4}`):
         fn (%x: f32[1, c0, h, w, 8], %w: f32[c1, c0, 3, 3, 8, 16], ...) -> f32[1, 2*c1, h, w, 8]
 
-    It is returned as it is if no operator has such counts (`Op.counts`), or if others do not
-    compute the same shapes from names.
+    It is returned unchanged if no operator has such counts (`Op.counts`), or if other operators do
+    not compute the same shapes from the names.
     """
     calls = [node for node in post_order(sizes.function.body) if isinstance(node, Call)]
     found = [call for call in calls if isinstance(call.op, Op) and call.op.counts_rule is not None]
@@ -48,21 +48,21 @@ def with_channel_counts(sizes: KernelSizes) -> KernelSizes:
 
 
 class _Names:
-    """The names, and what they stand for."""
+    """The names, with the numbers they stand for and the numbers to schedule for."""
 
     def __init__(self) -> None:
         self.dims: dict[str, int] = {}
         self.typical: dict[str, int] = {}
 
     def blocks(self, count: int, channels: int) -> Dim:
-        """Returns a name for a number of blocks of so many channels; the number if its code may
-        depend on it.
+        """Returns a dimension for `count` blocks of `channels` channels; `count` itself if the code
+        may depend on it.
         """
         times, left = divmod(count * channels, CHANNELS_OF_COUNT)
         if left or CHANNELS_OF_COUNT % channels or times < 2:
             return count
         name = self._named(times)
-        # Counts of a factor of four share code, scheduled for the one in the middle.
+        # Counts in a range of a factor of four share code, which is scheduled for its middle.
         self.typical[str(name)] = 4 << (times.bit_length() - 2) // 2 * 2
         return CHANNELS_OF_COUNT // channels * name
 
@@ -77,8 +77,8 @@ class _Names:
 
 
 def _made(function: Function, call: Call) -> tuple[Function, _Names] | None:
-    """Returns a function in names; None if it has no counts, or if an operator computes another
-    type.
+    """Returns a function in which counts have names, and the names; None if it has no counts, or if
+    an operator does not compute its type from them.
     """
     names, new = _Names(), dict[int, Expr]()
     rule = call.op.counts_rule if isinstance(call.op, Op) else None

@@ -65,8 +65,8 @@ class BuildsKernels(Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A program for all sizes. `binaries` holds its kernels by key, and `sources` each call of one
-    with its source; both are empty if the program comes from a saved model.
+    """A program for all sizes. `binaries` holds its kernels by key, and `sources` holds each kernel
+    call with its source; both are empty if the program comes from a saved model.
     """
 
     template: ProgramTemplate
@@ -143,7 +143,7 @@ class DeferredKernel:
             isinstance(call.op, Op) and call.op.traits.fits_always
             for call in operator_calls(function)
         )
-        # Whether empty results leave indices to check, which only references do.
+        # Whether kernels skip checks of indices if results are empty; references do not.
         self.skips_checks = any(
             isinstance(call.op, Op)
             and call.op.skips_checks([a.tensor for a in call.args], call.attrs)

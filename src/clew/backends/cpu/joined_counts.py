@@ -302,7 +302,7 @@ class _Joiner(LoopsJoiner):
 
     def _runs(self, part: Part, kernel: DeferredKernel, needs: Sequence[Dim]) -> Dim:
         """A kernel whose results are empty does not run and has no conditions, unless its operands
-        must fit the result even then. If it would skip checks of indices, the run stops.
+        must fit the result even then. If the kernel would skip checks of indices, the run ends.
         """
         types = [t for t in leaves(kernel.function.body.type) if isinstance(t, TensorType)]
         shapes = [tuple([substitute(dim, part.names) for dim in t.shape]) for t in types]

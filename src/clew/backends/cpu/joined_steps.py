@@ -128,7 +128,7 @@ class StepsJoiner(FlowWriter):
         self._bind(part, host, kernel)
         names = {name: substitute(dim, part.names) for name, dim in found.meant.items()}
         from_zero = template.from_zero
-        # Nothing but the type of a result has a name that is still unknown.
+        # A name that is still unknown occurs only in the type of a result.
         needs = [
             dim - (name not in from_zero)
             for name, dim in names.items()

@@ -27,8 +27,8 @@ from clew.te.analysis import Kind
 class KernelSizes:
     """A primitive function with its own names for some sizes. `dims` has their values in the model.
     `needs` are the dimensions of the model that must be at least 0, so that no size is below the
-    least that its name says. `typical` has the numbers to schedule for in place of those that some
-    names stand for.
+    least that its name says. `typical` has the numbers to schedule for, by name, where they differ
+    from the numbers that the names stand for.
     """
 
     function: Function
@@ -39,12 +39,12 @@ class KernelSizes:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The names of numbers, and those numbers."""
+        """The names that stand for numbers, with these numbers."""
         return {name: dim for name, dim in self.dims.items() if isinstance(dim, int)}
 
     @property
     def meanings(self) -> tuple[tuple[str, Dim], ...]:
-        """What to schedule the function for."""
+        """The meanings of the names for which the function is scheduled."""
         return tuple({**self.dims, **self.typical}.items())
 
     @staticmethod

@@ -37,8 +37,8 @@ class HostStep:
     """Runs an operator's reference with fixed attributes. It is the function of a `RunHost`.
 
     `sizes` names the sizes that the last arguments give: those in the attributes that only the run
-    knows. `bounds` is how indices out of range are treated. `most` is an upper bound of the size
-    that the step turns a count into, if one is known.
+    knows. `bounds` is how indices out of range are treated. `most` is an upper bound, if known, of
+    the size that the step makes from a count.
     """
 
     def __init__(

@@ -279,8 +279,8 @@ def _rsqrt(x: Lanes) -> Lanes:
     return 1.0 / x.intrinsic("llvm.sqrt")
 
 
-# Architectures without an instruction that rounds: there, LLVM calls `rintf`, which C99 has. Small
-# C libraries have no `roundevenf`, which gives the same numbers in the default rounding mode.
+# Architectures on which LLVM may call a function to round. C99 has `rintf`; small C libraries lack
+# `roundevenf`, which gives the same numbers in the default rounding mode.
 _CALL_TO_ROUND: Final = ("arm", "thumb", "riscv")
 _LLVM: Final = {
     "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc",

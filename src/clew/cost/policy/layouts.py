@@ -26,7 +26,7 @@ LONGER_BLOCKS_OF_HALF_LINES: Final = threshold(
     "60 to 120 channels in 3 groups take 0.6 of the time", measured="Zen 3",
 )  # fmt: skip
 LEAST_BLOCK_OF_DOTS: Final = threshold(
-    8, "channels", "in a block of sums that dot products add up: fewer are multiplied one by one",
+    8, "channels", "in a block at least, for dot products: fewer are multiplied one by one",
     measured="Zen 3",
 )  # fmt: skip
 LEAST_FILLED_BLOCKS: Final = threshold(

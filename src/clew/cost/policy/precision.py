@@ -64,7 +64,7 @@ NEIGHBORS_TO_PAIR: Final = threshold(
     4, "elements", "channels and columns of a filter, with fewer of which pairs stay half empty"
 )
 ROWS_OF_BYTES: Final = threshold(
-    16, "rows", "of pairs of `i16` times a weight of `i8`, which few rows widen as they read it",
+    16, "rows", "of pairs of `i16`, up to which kernels widen an `i8` weight as they read it",
     measured="Zen 3",
 )  # fmt: skip
 CODES_TO_KEEP: Final = threshold(

@@ -35,8 +35,8 @@ FEW_COUNT_BITS: Final = threshold(
     2, "bits", "of the least step between counts of rows: kernels have 4, 8, 12, 16, 24, 32, ..."
 )
 CHANNELS_OF_COUNT: Final = threshold(
-    32, "channels", "that numbers of channels which kernels take as sizes are counted in: sums of "
-    "Winograd's products are in blocks of as many, at any count"
+    32, "channels", "in one step of the channel counts that kernels take as sizes; at any count, "
+    "sums of Winograd products are over blocks of this many channels"
 )  # fmt: skip
 SUMS_PER_ELEMENT: Final = threshold(
     16, "multiply-adds", "that take as long as one element of other values"

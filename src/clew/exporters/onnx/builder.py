@@ -146,7 +146,7 @@ class GraphBuilder:
 
     @contextmanager
     def subgraph(self) -> Iterator[None]:
-        """Collects the nodes of the block apart from those of the graph around it."""
+        """Collects the nodes of a subgraph separately from those of the graph around it."""
         outer = self.nodes, self._results
         self.nodes, self._results = [], set()
         try:

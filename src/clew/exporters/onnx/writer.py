@@ -211,7 +211,7 @@ def _branched(
     builder: GraphBuilder,
     calls: dict[str, tuple[Call, ...]],
 ) -> tuple[str, ...]:
-    """Writes branches and returns the names of their values. They read the values around them."""
+    """Writes branches, which read values of the graph around them; returns the names of results."""
     condition, args = values[node.cond.id], [values[arg.id] for arg in node.args]
     graphs = {}
     for key, branch in (("then_branch", node.then), ("else_branch", node.orelse)):
@@ -228,8 +228,8 @@ def _looped(
     builder: GraphBuilder,
     calls: dict[str, tuple[Call, ...]],
 ) -> tuple[str, ...]:
-    """Writes a loop and returns the names of its values: a count if the number of iterations is
-    known, else a condition, which the body computes for the next iteration.
+    """Writes a loop, and returns the names of its results. It has a trip count if that is known,
+    and else a condition, which the body computes for the next iteration.
     """
     types = _static_types(node.type)
     first = [values[value.id] for value in node.init]

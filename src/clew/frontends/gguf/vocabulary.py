@@ -15,7 +15,7 @@ from clew.support.dataclass import dataclass
 
 _PREFIX: Final = "tokenizer.ggml."
 _NONE: Final = "no_vocab"
-"""The model of a tokenizer in files of ids alone."""
+"""The tokenizer's model in files of models that read token ids only."""
 
 
 @dataclass(frozen=True)

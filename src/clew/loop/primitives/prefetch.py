@@ -80,8 +80,8 @@ def prefetch(
     meets once: a remainder that runs for every line of an image would prefetch the range every
     time.
 
-    With `of_size`, only a run may know the length of a range. Loops whose trip counts are made of
-    the same names read all of it.
+    With `of_size`, the length of a range may depend on free sizes. Loops whose trip counts depend
+    only on the same sizes read all of the range.
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
@@ -447,7 +447,7 @@ class _Share:
         return [self.panel.of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
 
     def _of_size(self, steps: Dim, step: Step, simplifier: Simplifier) -> list[Stmt]:
-        """Returns the statements of a step if only a run knows the number of steps or lines."""
+        """Returns the statements of a step if the number of steps or lines is not constant."""
         each = dim_min((steps + (self.panel.lines - 1)) // dim_max(steps, 1), _MOST_OF_SIZE)
         start = binary("mul", step.tile, size(each))
         # Only the position of a tile is capped, so that its steps add a stride to a pointer.

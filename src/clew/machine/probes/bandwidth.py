@@ -81,8 +81,8 @@ class Bandwidth:
         return threads * array_bytes * count * passes / seconds_together(jobs) / 1e9
 
     def line_ns(self, working_set_bytes: int) -> float:
-        """Returns the nanoseconds of this thread's time for each cache line that it reads of
-        `working_set_bytes`, again and again. Time of other programs on its core does not count.
+        """Returns the nanoseconds per cache line for repeated reads of `working_set_bytes`, in CPU
+        time of this thread, which excludes the time of other programs.
         """
         step = _UNROLL * self._lanes
         elements = max(step, working_set_bytes // 4 // step * step)

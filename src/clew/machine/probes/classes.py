@@ -1,6 +1,6 @@
-"""Measures the throughput and the latency of classes of vector instructions, as loops of chains.
+"""Measures the throughput and the latency of classes of vector instructions, by loops of chains.
 
-Many independent chains take as long as the ports of their class, one chain as long as the latency.
+The throughput of the ports limits many independent chains; the latency limits a single chain.
 
 Source: Abel and Reineke, uops.info, 2019; Derumigny et al., Palmed, 2022.
 """
@@ -35,7 +35,7 @@ STEPS: Final = {
 
 
 class Steps:
-    """A loop of steps, to be run many times: other work on the core only adds time."""
+    """A loop of steps. Run it many times and take the best, since other work only adds time."""
 
     def __init__(self, loads: str, lines: str, kept: str, count: int) -> None:
         """Compiles the loop for this machine. An iteration has `count` steps."""
@@ -63,8 +63,8 @@ done:
         self._buffer = aligned_empty((lanes * _CHAINS,), np.float32)
 
     def ns(self) -> float:
-        """Returns the nanoseconds of a step in one run, in the time of this thread: that of other
-        programs on its core does not count.
+        """Returns the nanoseconds of a step in one run, in CPU time of this thread, which excludes
+        the time of other programs.
         """
         self._buffer[:] = 1.5
         began = time.thread_time_ns()
@@ -73,12 +73,12 @@ done:
 
 
 def chains(kind: str, count: int | None = None) -> Steps:
-    """Returns steps of some independent chains of a class of instructions; as many as the registers
-    hold by default.
+    """Returns a loop of `count` independent chains of a class of instructions; by default, of as
+    many as registers hold.
     """
     lanes = host().vector_lanes("f32")
     floats = f"<{lanes} x float>"
-    # In each half of 128 bits, as all machines interleave.
+    # Interleaves within 128 bits, which takes one instruction on all machines.
     order = [base + n for base in range(0, lanes, 4) for n in (0, lanes, 1, lanes + 1)]
     mixed = ", ".join(f"i32 {n}" for n in order)
     words = {"%F": floats, "%I": f"<{lanes} x i32>", "%M": f"<{lanes} x i1>",
@@ -103,7 +103,7 @@ def chains(kind: str, count: int | None = None) -> Steps:
 
 
 def accesses(*, stores: bool) -> Steps:
-    """Returns loads of vectors from the first-level cache, or stores to it."""
+    """Returns a loop of vector loads from the first-level cache, or of stores to it."""
     floats = f"<{host().vector_lanes('f32')} x float>"
     lines = [
         f"  %q{n} = getelementptr {floats}, ptr %buffer, i64 {n}\n"

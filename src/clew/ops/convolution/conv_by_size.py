@@ -188,7 +188,7 @@ def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
 def _counts(
     operands: Sequence[TensorType], attrs: Attrs, namer: Namer
 ) -> tuple[list[TensorType], Attrs] | None:
-    """Names the numbers of channel blocks and of panels, and the costs of the algorithms."""
+    """Names the counts of channel blocks and of panels, and the costs of the algorithms."""
     data, packed, *others = operands
     blocks, panels = data.shape[1], packed.shape[0]
     points = [(tile + 2) ** 2 for tile in attrs.tiles]

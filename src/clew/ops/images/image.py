@@ -241,8 +241,8 @@ def _place(
 
 
 def _takes_division(size: Dim, out: Dim, scale: Fraction | None, rule: str) -> bool:
-    """Whether each position takes a division: by a size of the run, or by a number so large that
-    no kernel is unrolled for all remainders.
+    """Whether each position takes a division: by a free size, or because the pattern of remainders
+    is too long to unroll.
     """
     over = origin(te.as_scalar(1), size, out, scale, rule)[1]
     if not (isinstance(size, int) and isinstance(out, int)):

@@ -369,7 +369,7 @@ def _pooled(x: Tensor, batches: Tensor, axes: list[_Axis], mode: str, layout: st
 
 
 def _elements(attrs: Attrs, types: Sequence[TensorType]) -> int:
-    """Returns about how many elements of an image's plane are read."""
+    """Returns an estimate of the number of elements that are read of a channel."""
     found = typical(types[1].shape[0])
     for size, bins in zip(types[0].shape[2:4], attrs.out, strict=True):
         found *= bins * -(-typical(size) // (_REGIONS_A_SIDE * bins))
@@ -427,7 +427,7 @@ def max_roi_pool(
         return te.minimum(te.maximum(begin, 0), te.size(size)), te.minimum(end, te.size(size))
 
     def table(axis: int, which: str) -> Tensor:
-        """Returns the first element of each bin along an axis, or the number of its elements."""
+        """Returns the first element of each bin along an axis, or its number of elements."""
 
         def value(region: Scalar, number: Scalar) -> Scalar:
             begin, end = limits(region, axis, number)

@@ -161,9 +161,9 @@ def attention(
     a row to 0 if it is NaN for any reason (`nan`), or if all of its scores are -inf (`empty`).
     Without keys, the result is 0, the sum over no values. Narrow floats accumulate in `f32`, which
     is the dtype of the result with `out_dtype="f32"`; the mask may be `f32`, too. Keys and values
-    may be narrow while queries are `f32`, as in a compact cache; if they are `i8`, they are codes,
-    and `k_scale` and `v_scale` hold the factor of each position: `f32` in the layouts of the keys
-    and the values, with one element. Codes need a mask, and no causal mask beside it.
+    may be narrow while queries are `f32`, as in a compact cache. If they are `i8`, they are codes,
+    and `k_scale` and `v_scale` hold the scale of each position: `f32` in the layouts of the keys
+    and the values, with one element. Codes require a mask, without `causal`.
 
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction
@@ -413,14 +413,14 @@ def _are_codes(q: Tensor, k: Tensor, k_scale: Tensor | None, v_scale: Tensor | N
         raise GraphTypeError(
             "T107",
             f"nn.attention: keys are {k.dtype}, with {len(scales)} scales",
-            hint="i8 keys and values have two f32 scales, after a mask",
+            hint="i8 keys and values take two f32 scales, after a mask",
         )
     same_dtype("nn.attention", q, *scales)
     return q.dtype == "f32"
 
 
 def _check_scale(what: str, scale: dict[str, Dim], of: dict[str, Dim]) -> None:
-    """Errors: T103 for a scale that has not one element for each position."""
+    """Errors: T103 for scales other than one element for each position."""
     for axis in "BHS":
         if differ(scale[axis], of[axis]):
             raise GraphTypeError(

@@ -928,7 +928,7 @@ def _packable(conv: Call) -> bool:
     pixels = math.prod(typical(n) for n in (*result.shape[:1], *result.shape[2:]))
     if not weight.tensor.is_static or math.prod(map(typical, data.shape)) < IMAGE_TO_PACK:
         return False
-    # Larger windows are not copied into patches, and are slow to read as they lie.
+    # Larger windows are not copied into patches, and are slow to read unpacked.
     large = math.prod(weight.tensor.concrete[2:]) > MOST_TAPS_OF_PATCHES
     return pixels >= (ROWS_TO_PACK if large else PIXELS_TO_PACK)
 

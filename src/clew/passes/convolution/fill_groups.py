@@ -1,4 +1,4 @@
-"""FillGroups: pads groups of filters to whole blocks of channels, or joins them."""
+"""FillGroups: pads groups of filters to whole blocks of channels, or joins groups."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def _of_phases(conv: Call, part: SignalPart) -> Expr:
 
 
 def _weight_of_phases(weight: Expr, part: SignalPart, period: int) -> Expr:
-    """Returns the taps that meet each phase, as channels; taps beyond the window are zeros."""
+    """Returns a weight with the taps of each phase as channels; taps beyond the window are zero."""
     outer, inner, _, taps = weight.tensor.concrete
     shape = (outer, inner * part.phases, 1, part.taps)
     if isinstance(weight, Constant):

@@ -1,4 +1,4 @@
-"""AttendCodes: lets attention read narrow caches as they are stored."""
+"""AttendCodes: lets attention read narrow caches directly."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clew.patterns.exactness import ROUNDED, Exactness
 
 
 class AttendCodes(Pass):
-    """Lets attention read the elements of caches in the dtype in which they are stored.
+    """Lets attention read caches in the dtype in which they are stored.
 
-    Keys and values that are widened f16 or bf16, or codes with a factor for each position, are
-    never stored in f32. A factor of keys multiplies a score, and one of values a weight, instead of
-    each element.
+    So keys and values, which are widened f16 or bf16, or codes with a scale for each position, are
+    not stored in f32 first. The scale of a key multiplies a score, and the scale of a value
+    multiplies a weight, instead of each element.
 
     Before:
         %2: f32[b, 4, t, 64] = dequantize(%codes, %scales); %3 = dequantize(%codes_v, %scales_v)
@@ -28,8 +28,8 @@ class AttendCodes(Pass):
     After:
         %5 = nn.attention(%q, %codes, %codes_v, %mask, %scales, %scales_v)
 
-    Preconditions: attention is one operator (MeltAttention). Non-goals: keys and values that lie in
-    no cache, and attention whose keys are stored in another dtype than its values.
+    Preconditions: attention is one operator (MeltAttention). Non-goals: keys and values that are
+    not in caches, keys and values in different dtypes, and codes under a causal mask.
     """
 
     opt_level: ClassVar[int] = 1
@@ -64,8 +64,8 @@ class _Reader(Rewriter):
 
 
 def _stored(value: Expr, dtype: str) -> tuple[Expr, Expr | None] | None:
-    """Returns the stored elements of keys or values and their factors, if they lie in a cache in a
-    narrower dtype; factors of floats are None.
+    """Returns the stored elements of keys or values, and their scales (None for floats); None if
+    they are not in a cache with a narrower dtype.
     """
     if not isinstance(value, Call) or not value.args:
         return None

@@ -52,7 +52,7 @@ _rows = is_op("transpose")(_columns)
 
 @rule(is_op("nn.matmul")(_x, _rows).has_attr(b_layout="KN"), REORDERED)
 def matmul_with_turned_matrix(found: Match) -> Expr | None:
-    """A product with one transposed matrix is a dense layer, which reads the matrix as it lies."""
+    """A product with one transposed matrix is a dense layer, which needs no transpose."""
     data, matrix = found[_x], found[_columns]
     if matrix.tensor.rank != 2 or data.tensor.rank < 2:
         return None

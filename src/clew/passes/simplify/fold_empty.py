@@ -26,8 +26,8 @@ class FoldEmpty(Pass):
     Later passes and schedule rules divide by sizes; after this pass they need no case for 0. Parts
     without elements are removed from concatenations. Nonempty results of empty operands (the sum
     over an empty axis, a padded image of no pixels) are left to FoldConstant or to a kernel. Calls
-    that check indices stay, on the host, and what read their results is computed after them
-    (`sized`): an index out of range is an error whether or not there is anything to read.
+    that check indices stay, on the host, and `sized` orders the readers of their results after
+    them: an index out of range is an error even if it selects nothing.
 
     Before: `%1: f32[0, 8] = nn.dense(%x, w)`, `%2: f32[3, 8] = concatenate(%1, %y, axis=0)`
     After:  `%2` is `%y`
@@ -72,8 +72,8 @@ class _Folder(Rewriter):
 
 
 def _checks(arg: Expr, few: bool = True) -> bool:
-    """Whether an argument has no elements, but indices are checked to compute it. Unless `few`, it
-    may have elements, such as the place of an element of a list.
+    """Whether an argument has no elements, but its computation checks indices. Unless `few`, it may
+    have elements, such as the position of an element in a list.
     """
     if isinstance(arg, TupleGetItem):
         arg = arg.value
@@ -90,7 +90,7 @@ def _checks(arg: Expr, few: bool = True) -> bool:
 
 
 def _after(checked: Sequence[Expr], value: Expr) -> Expr:
-    """Returns a value that a run computes after others."""
+    """Returns a value that a run computes after the values `checked`."""
     return Call(get_op(_SIZED), [*checked, value]) if checked else value
 
 

@@ -34,7 +34,7 @@ def stream(
 
     `levels` are the loops inside `panel`, outermost first. The requests go into the outermost of
     them that issues only a few at a time. `tiles` may be the outermost of them: see `prefetch`.
-    With `of_size`, only a run may know the length of a panel.
+    With `of_size`, the length of a panel may depend on free sizes.
     """
     if schedule.extent(panel) < 2:
         return

@@ -123,14 +123,14 @@ class Lines(Rule[Signal]):
 
 
 def _most_rows(match: Signal, vectors: int) -> int:
-    """Returns the most channels of a register tile of a number of vectors."""
+    """Returns the largest number of channels of a register tile that is `vectors` wide."""
     most = min(ACCUMULATORS_OF_SIGNAL // vectors, rows_of_tile(match.target, vectors))
     return min(match.channels, most)
 
 
 def _loads(rows: int, vectors: int) -> float:
-    """Returns the loads of a tile for each of its multiplications: with 32 registers, 5 rows of 4
-    vectors have the fewest; with 16, 4 rows of 3, which take 0.83 to 0.96 of the time of 2 of 4.
+    """Returns the loads of a tile per multiplication. The fewest are those of 5 rows of 4 vectors
+    with 32 registers, and of 4 rows of 3 vectors with 16.
     """
     return (rows + vectors) / (rows * vectors)
 

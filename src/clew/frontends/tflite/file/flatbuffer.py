@@ -36,7 +36,7 @@ class Damaged(ValueError):
 
 
 class Inconsistent(ValueError):
-    """Parameters that contradict each other, in bytes that follow the schema."""
+    """Parameters that contradict each other, although the bytes follow the schema."""
 
 
 class TooMany(Exception):

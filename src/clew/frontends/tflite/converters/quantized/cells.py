@@ -57,8 +57,8 @@ def halved(value: Expr, times: int) -> Expr:
 
 
 def svdf_of_codes(layer: TfliteLayer) -> Expr:
-    """Returns the result of SVDF on codes. The state and the weights of time have 16 bits, or 8 as
-    in files for microcontrollers, on which LiteRT reads memory that is not theirs.
+    """Returns the result of SVDF on codes. The state and the time weights have 16 bits, or 8 in
+    files for microcontrollers, for which LiteRT reads out of bounds.
     """
     tensors = [operand(layer, n) for n in (0, 1, 2, 4)]
     x, features, times, state = tensors

@@ -1,8 +1,8 @@
 """Sums of two 8-bit codes in one multiplication each.
 
 LiteRT scales both codes to a common unit, adds them, and scales the sum, with three roundings in 64
-bits. There are 65,536 pairs of codes, so whether a linear form in 32 bits rounds all of them to the
-same codes is decided by trying.
+bits. There are only 65,536 pairs of codes, so trying all of them decides whether a linear form in
+32 bits gives the same results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clew.ir.types import integer_limits
 
 Codes = NDArray[np.int64]
 _AROUND: Final = 3
-"""By how much factors may differ from the nearest integers."""
+"""How far factors may be from the nearest integers."""
 _STATES: Final = 256
 _SIGN: Final = 31
 _SLACK: Final = 1.001  # for factors that are not the nearest ones
@@ -63,8 +63,8 @@ def linear_sum(
     a: TensorInfo, b: TensorInfo, out: TensorInfo, between: tuple[int, int], left: int, sign: int
 ) -> Linear | None:
     """Returns the linear form of a sum, or of a difference if `sign` is -1, that rounds all pairs
-    of codes to those of LiteRT's reference kernel. `left` is by how many bits that shifts codes.
-    None if there is none, or if a tensor has no 8-bit codes.
+    of codes to those of LiteRT's reference kernel, which shifts codes left by `left` bits. None if
+    there is none, or if a tensor has no 8-bit codes.
     """
     if not a.dtype == b.dtype == out.dtype or out.dtype not in ("i8", "u8"):
         return None
@@ -89,10 +89,10 @@ def fitted(
     zeros: tuple[int, int] = (0, 0),
 ) -> Linear | None:
     """Returns the form that maps all pairs of codes less their zero points to the results
-    `total[first, second]`, saturated to the limits `between`. `steps` are steps of the result that
-    a code is worth: the factors are close to these.
+    `total[first, second]`, saturated to the limits `between`. `steps` are the steps of the result
+    per step of each operand; the factors are close to these.
 
-    Ties go away from zero, so where there are many, negative sums need another offset.
+    Ties round away from zero, so negative sums need another offset if there are many ties.
     """
     # Sums of codes, of these less their zero points, and the results stay below 2**31.
     given = zip(steps, operands, zeros, strict=True)
