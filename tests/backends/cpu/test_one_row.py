@@ -89,6 +89,41 @@ def test_one_row_of_codes_has_a_rule_of_its_own() -> None:
     assert set(use.source.rules) == {"codes", "codes_row"}
 
 
+BYTES = RNG.integers(-128, 128, (64, 96)).astype(np.int8)
+
+
+def integers() -> bytes:
+    """Returns a product of integers with constant weights, as a file."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "integers",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, ["m", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, ["m", 96])],
+        [numpy_helper.from_array(BYTES, "w")],
+    )
+    opset = [helper.make_opsetid("", 20)]
+    data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return data
+
+
+def test_one_row_of_integers_has_wider_tiles_and_reads_bytes() -> None:
+    template = clew.compile(integers(), target="cpu-avx2", cache=False).template
+    (use,) = (use for use in template.uses if "dense" in use.name)
+    plans = [way.plan.decisions[0] for way, _ in use.source.ways]
+    assert [plan.rule for plan in plans] == ["dot", "dot"]
+    assert len({plan.settings["vectors"] for plan in plans}) == 2
+    assert [param.tensor.dtype for param in use.source.function.params] == ["i16", "i8"]
+
+
+@pytest.mark.parametrize("side", list(GuardSide))
+def test_rows_of_integers_behind_guard_pages(side: GuardSide) -> None:
+    model = clew.compile(integers(), diagnostics=clew.Diagnostics(guard=side), threads=1)
+    for rows in (1, 2, 7, 13, 1):
+        x = RNG.integers(0, 256, (rows, 64)).astype(np.uint8)
+        expected = x.astype(np.int32) @ BYTES.astype(np.int32)
+        np.testing.assert_array_equal(model(x), expected)
+
+
 @pytest.mark.parametrize("shape", [[2, "seq"], ["batch", 3]])
 def test_there_is_no_such_way_where_one_row_cannot_occur(shape: list[Any]) -> None:
     assert len(kernel(shape, PLAIN).ways) == 1

@@ -97,6 +97,11 @@ def _level(function: Callable[[KernelSource], T]) -> cached_property[T]:
     return cached_property(level)
 
 
+def _tiles_of(plan: Plan) -> list[tuple[str, int | None]]:
+    """Returns the rules of a plan, with the vectors in their tiles."""
+    return [(each.rule, each.settings.get("vectors")) for each in plan.decisions]
+
+
 class KernelSource(Shown):
     """A kernel from its primitive function down to its code. Each level is computed on first use.
     `bounds` is the treatment of indices out of range (`support.bounds`).
@@ -285,7 +290,7 @@ class KernelSource(Shown):
             found = OneRow.of(way.nest)
             if found is not None and substitute(where, found.sizes) == 1:
                 one = _SourceOfOneRow(way, found)
-                if one.plan.rules != way.plan.rules:
+                if _tiles_of(one.plan) != _tiles_of(way.plan):
                     rest = where - found.where
                     others = [(way, rest)] if rest != 0 else []
                     return [*ways[:number], *others, (one, found.where), *ways[number + 1 :]]

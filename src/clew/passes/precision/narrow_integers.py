@@ -314,11 +314,10 @@ class _Narrower(Rewriter):
 
     def _reads_bytes(self, data: Expr, weight: Integers) -> bool:
         """Whether a kernel widens the weight itself: reading it takes longer than multiplying so
-        few rows.
+        few rows, or a free number of rows, which may be 1.
         """
         shape = data.tensor.shape[:-1]
-        rows = [n for n in shape if isinstance(n, int)]
-        few = len(rows) == len(shape) and math.prod(rows) <= ROWS_OF_BYTES
+        few = math.prod(n for n in shape if isinstance(n, int)) <= ROWS_OF_BYTES
         return few and weight.zero is None and weight.value.tensor.dtype == "i8"
 
     def _has_pairs(self) -> bool:
