@@ -35,6 +35,13 @@ def test_rates_are_stored_beside_the_costs_and_forgotten_with_them(folder: Path)
     assert kept_rates("here") is None
 
 
+def test_rates_without_costs_are_forgotten_too(folder: Path) -> None:
+    keep_rates("here", _SOME)  # as clew predict does
+    assert forget("here")
+    assert kept_rates("here") is None
+    assert not forget("here")
+
+
 def test_damaged_rates_are_reported_and_not_used(folder: Path) -> None:
     keep_rates("here", _SOME)
     costs_file().write_text(costs_file().read_text().replace('"fma": 1.0', '"fma": -1.0'))
