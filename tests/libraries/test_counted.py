@@ -205,6 +205,27 @@ def test_results_have_the_bits_and_shapes_of_the_compiled_model(name: str, tmp_p
     assert len(sizes) > 1 or name == "few boxes"
 
 
+@pytest.mark.parametrize("order", ["vx", "xv", "vv", "vxv"])
+def test_parts_lie_behind_those_whose_sizes_data_decide(order: str, tmp_path: Path) -> None:
+    nodes = [
+        _node("ReduceSum", ["x"], ["s"], keepdims=0),
+        _node("Cast", ["s"], ["c"], to=_INT),
+        _node("Reshape", ["c", "one"], ["end"]),
+        _node("Slice", ["x", "zero", "end"], ["v"]),
+        _node("Concat", [*order], ["y"], axis=0),
+    ]
+    weights = {"zero": np.array([0]), "one": np.array([1])}
+    source = message(nodes, {"x": [6, 4]}, {"y": [None, 4]}, weights)
+    model, made, library = compiled(source, tmp_path)
+    for rows in (1, 2, 5):
+        x = np.random.default_rng(rows).standard_normal((6, 4)).astype(np.float32)
+        x[5] = (rows + 0.5 - x[:5].sum()) / 4
+        code, found = run(library, made, model, pointers([x]))
+        assert code == 0
+        assert found["y"].shape == (6 * order.count("x") + rows * order.count("v"), 4)
+        assert_same(model, {"x": x}, found)
+
+
 def test_nothing_and_everything_may_be_found(tmp_path: Path) -> None:
     model, made, library = compiled(nonzero(), tmp_path)
     for x in (np.full((4, 5), -1, np.float32), np.ones((4, 5), np.float32)):
