@@ -177,6 +177,32 @@ def compiled(source: Any, folder: Path, **options: Any) -> tuple[Any, Exported, 
     return model, made, shared_library(made)
 
 
+def best() -> Any:
+    """The largest one of the positive elements, if there is any."""
+    nodes = [
+        _node("Relu", ["x"], ["r"]),
+        _node("NonZero", ["r"], ["n"]),
+        _node("Transpose", ["n"], ["t"], perm=[1, 0]),
+        _node("GatherND", ["r", "t"], ["v"]),
+        _node("Shape", ["v"], ["count"]),
+        _node("Min", ["count", "one"], ["k"]),
+        _node("TopK", ["v", "k"], ["y", "i"], axis=0),
+    ]
+    weights = {"one": np.array([1])}
+    return message(nodes, {"x": [4, 5]}, {"y": [None], "i": [None]}, weights, kinds={"i": _INT})
+
+
+def test_sizes_of_at_most_one(tmp_path: Path) -> None:
+    model, made, library = compiled(best(), tmp_path)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((4, 5)).astype(np.float32)
+        code, found = run(library, made, model, pointers([x]))
+        assert code == 0
+        assert found["y"].tolist() == [x.max()]
+        assert_same(model, {"x": x}, found)
+    assert model.run({"x": -np.ones((4, 5), np.float32)})["y"].shape == (0,)
+
+
 MODELS = {
     "nonzero": (nonzero, 20),
     "unique": (unique, 40),
