@@ -138,6 +138,51 @@ def test_a_rule_of_a_user_that_fails_leaves_the_others(two_layers: Any) -> None:
     assert found.notes == ("the rule failing failed: ValueError: no idea",)
 
 
+def _fails(*_: Any) -> Any:
+    raise ValueError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("change", "share", "state"),
+    [
+        (Change(edits=_fails), 0.5, "failed"),
+        (Change(edits=_fails), None, ""),
+        (Change(module=_fails), 0.5, "failed"),
+        (Change(given=_fails), 0.5, "failed"),
+        (Change(inputs=lambda inputs: {}), 0.5, "failed"),
+        (Change(outputs=lambda outputs: {"other": outputs["y"]}), 0.5, "failed"),
+        (Change(outputs=lambda outputs: {}), 0.5, "differs"),
+    ],
+)
+def test_a_change_of_a_user_that_fails_leaves_the_others(
+    two_layers: Any, change: Change, share: float | None, state: str
+) -> None:
+    class Rule(_Failing):
+        def find(self, subject: Subject) -> Iterator[Candidate]:
+            yield Candidate("r", "w", "y", "h", (), "option", "exact", change, share=share)
+
+    rules = [Rule(), *chosen_rules(["linear-chain"])]
+    runner = Stated([GAIN])
+    found = Session(subject_of(two_layers), rules, lambda text: None, runner=runner).advice(60)
+    assert [one.candidate.rule for one in found.items] == ["linear-chain"]
+    assert [one.effect.state for one in found.others] == [state] * bool(state)
+    assert found.notes == (() if state else ("r: w: ValueError: no idea",))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"effort": "none"}, {"licence": "none"}, {"share": float("nan")}, {"share": "half"},
+        {"least": float("inf")}, {"change": Change(calls=0)},
+    ],
+)  # fmt: skip
+def test_candidates_that_no_page_can_show_are_refused(wrong: dict[str, Any]) -> None:
+    fields = {"effort": "option", "licence": "exact", "change": Change(), **wrong}
+    with pytest.raises(ClewError) as raised:
+        Candidate("r", "w", "y", "h", (), **fields)
+    assert raised.value.code == "I516"
+
+
 def test_advice_is_applied_by_number_also_together(two_layers: Any) -> None:
     runner = Stated([(0.5, 0.4, 0.6), GAIN])
     found = session(two_layers, runner, "late-selection", "linear-chain").advice(60)

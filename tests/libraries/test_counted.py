@@ -177,6 +177,32 @@ def compiled(source: Any, folder: Path, **options: Any) -> tuple[Any, Exported, 
     return model, made, shared_library(made)
 
 
+def best() -> Any:
+    """The largest one of the positive elements, if there is any."""
+    nodes = [
+        _node("Relu", ["x"], ["r"]),
+        _node("NonZero", ["r"], ["n"]),
+        _node("Transpose", ["n"], ["t"], perm=[1, 0]),
+        _node("GatherND", ["r", "t"], ["v"]),
+        _node("Shape", ["v"], ["count"]),
+        _node("Min", ["count", "one"], ["k"]),
+        _node("TopK", ["v", "k"], ["y", "i"], axis=0),
+    ]
+    weights = {"one": np.array([1])}
+    return message(nodes, {"x": [4, 5]}, {"y": [None], "i": [None]}, weights, kinds={"i": _INT})
+
+
+def test_sizes_of_at_most_one(tmp_path: Path) -> None:
+    model, made, library = compiled(best(), tmp_path)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((4, 5)).astype(np.float32)
+        code, found = run(library, made, model, pointers([x]))
+        assert code == 0
+        assert found["y"].tolist() == [x.max()]
+        assert_same(model, {"x": x}, found)
+    assert model.run({"x": -np.ones((4, 5), np.float32)})["y"].shape == (0,)
+
+
 MODELS = {
     "nonzero": (nonzero, 20),
     "unique": (unique, 40),
@@ -203,6 +229,27 @@ def test_results_have_the_bits_and_shapes_of_the_compiled_model(name: str, tmp_p
         assert_same(model, feed, found)
         sizes.add(next(iter(found.values())).size)
     assert len(sizes) > 1 or name == "few boxes"
+
+
+@pytest.mark.parametrize("order", ["vx", "xv", "vv", "vxv"])
+def test_parts_lie_behind_those_whose_sizes_data_decide(order: str, tmp_path: Path) -> None:
+    nodes = [
+        _node("ReduceSum", ["x"], ["s"], keepdims=0),
+        _node("Cast", ["s"], ["c"], to=_INT),
+        _node("Reshape", ["c", "one"], ["end"]),
+        _node("Slice", ["x", "zero", "end"], ["v"]),
+        _node("Concat", [*order], ["y"], axis=0),
+    ]
+    weights = {"zero": np.array([0]), "one": np.array([1])}
+    source = message(nodes, {"x": [6, 4]}, {"y": [None, 4]}, weights)
+    model, made, library = compiled(source, tmp_path)
+    for rows in (1, 2, 5):
+        x = np.random.default_rng(rows).standard_normal((6, 4)).astype(np.float32)
+        x[5] = (rows + 0.5 - x[:5].sum()) / 4
+        code, found = run(library, made, model, pointers([x]))
+        assert code == 0
+        assert found["y"].shape == (6 * order.count("x") + rows * order.count("v"), 4)
+        assert_same(model, {"x": x}, found)
 
 
 def test_nothing_and_everything_may_be_found(tmp_path: Path) -> None:

@@ -35,6 +35,13 @@ def test_rates_are_stored_beside_the_costs_and_forgotten_with_them(folder: Path)
     assert kept_rates("here") is None
 
 
+def test_rates_without_costs_are_forgotten_too(folder: Path) -> None:
+    keep_rates("here", _SOME)  # as clew predict does
+    assert forget("here")
+    assert kept_rates("here") is None
+    assert not forget("here")
+
+
 def test_damaged_rates_are_reported_and_not_used(folder: Path) -> None:
     keep_rates("here", _SOME)
     costs_file().write_text(costs_file().read_text().replace('"fma": 1.0', '"fma": -1.0'))
@@ -42,7 +49,13 @@ def test_damaged_rates_are_reported_and_not_used(folder: Path) -> None:
         assert kept_rates("here") is None
 
 
-@pytest.mark.parametrize("record", [{"fma": 0}, {"speed": 1.0}, {"fma": "2"}, {"fma": True}])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"fma": 0}, {"speed": 1.0}, {"fma": "2"}, {"fma": True}, {"fma": 10**400}, {"fma": 1e-300},
+        {"start": 1e308}, {"fma": float("nan")},
+    ],
+)  # fmt: skip
 def test_impossible_rates_are_refused(record: dict[str, object]) -> None:
     with pytest.raises(InputError, match="I290"):
         Rates.of_record(record)

@@ -104,6 +104,19 @@ def test_a_loops_iterations_are_shown(
     assert "?" in out
 
 
+def test_rates_that_cannot_be_stored_are_no_error(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path))
+    (tmp_path / "machine.json").mkdir()
+    monkeypatch.setattr("clew.machine.measure.measured_rates", lambda say: DEFAULT_RATES)
+    code, out, err = _run(capsys, "predict", str(model), "--threads", "1", "--json")
+    assert code == 0
+    assert json.loads(out)["total_ns"] > 0
+    assert "I291" in err
+    assert "description" in err
+
+
 def test_a_model_is_predicted_without_a_table(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

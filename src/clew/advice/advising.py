@@ -130,6 +130,7 @@ class Session:
         self._began = clock() if began is None else began
         self._bench = Bench(subject, runner)
         self._estimate = Estimate(subject.target)
+        self._of_users: set[str] = set()
         self.notes: list[str] = []
 
     @property
@@ -152,9 +153,7 @@ class Session:
                     f"{self._passed:.0f} of {seconds:.0f} s, candidate {number + 1} of "
                     f"{len(ranked)}: {one.candidate.what}"
                 )
-                tried.append(
-                    self._tried(one, self._bench.effect([one.candidate], self._time(seconds)))
-                )
+                tried.append(self._tried(one, self._effect(one.candidate, self._time(seconds))))
         except KeyboardInterrupt:
             stopped = True
         left = ranked[len(tried) :]
@@ -175,6 +174,15 @@ class Session:
         left = seconds - self._passed
         return min(_MOST_TRIAL_S, max(_LEAST_TRIAL_S, _TRIAL_SHARE * left))
 
+    def _effect(self, candidate: Candidate, seconds: float) -> Effect:
+        """Returns the effect of a candidate. One of a user's rule may fail in any way."""
+        try:
+            return self._bench.effect([candidate], seconds)
+        except Exception as error:
+            if candidate.key not in self._of_users:
+                raise
+            return Effect("failed", f"{type(error).__name__}: {error}")
+
     def _tried(self, one: Ranked, effect: Effect) -> Advised:
         return Advised(
             one.candidate, one.predicted, effect, self.subject.where(one.candidate.layers)
@@ -188,11 +196,13 @@ class Session:
         """
         found: dict[str, Candidate] = {}
         for rule in self._rules:
+            of_user = not type(rule).__module__.startswith("clew.")
             try:
                 for one in rule.find(self.subject):
-                    found.setdefault(one.key, one)
+                    if one is found.setdefault(one.key, one) and of_user:
+                        self._of_users.add(one.key)
             except Exception as error:
-                if type(rule).__module__.startswith("clew."):
+                if not of_user:
                     raise
                 self.notes.append(f"the rule {rule.name} failed: {type(error).__name__}: {error}")
         return list(found.values())
@@ -219,5 +229,11 @@ class Session:
             module, _ = changed(subject.module, subject.options, [candidate.change])
         except ClewError as error:
             self.notes.append(f"{candidate.rule}: {candidate.what}: {error.code} {error.message}")
+            return 0.0
+        except Exception as error:
+            if candidate.key not in self._of_users:
+                raise
+            text = f"{type(error).__name__}: {error}"
+            self.notes.append(f"{candidate.rule}: {candidate.what}: {text}")
             return 0.0
         return max(candidate.least, 1.0 - self._estimate.of(module) / max(before, 1e-9))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from clew.backends.compile_options import CompileOptions
 from clew.editing.surgery import Plan, Surgeon
 from clew.ir.module import Module
+from clew.support.errors import InputError
 from clew.trace.places import CodePlace
 
 Array = np.ndarray[Any, Any]
@@ -75,6 +77,20 @@ class Candidate:
     share: float | None = None
     least: float = 0.0
     capacity: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Errors: I516."""
+        kinds = self.effort in get_args(Effort) and self.licence in get_args(Licence)
+        numbers = (self.share or 0.0, self.least, self.capacity)
+        finite = all(isinstance(n, (int, float)) and math.isfinite(n) for n in numbers)
+        if not kinds or not finite or self.change.calls < 1:
+            raise InputError(
+                "I516",
+                f"a candidate has effort {self.effort!r}, licence {self.licence!r}, numbers "
+                f"{numbers} and {self.change.calls} calls",
+                hint="efforts and licences are those of docs/advise.md; numbers are finite, and "
+                "calls are at least 1",
+            )
 
     @property
     def key(self) -> str:

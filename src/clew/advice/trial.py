@@ -150,6 +150,8 @@ class Bench:
             for candidate in candidates:
                 if candidate.change.outputs is not None:
                     outputs = candidate.change.outputs(outputs)
+            if not outputs:
+                return None, "no output corresponds to one of the unchanged model"
             for name, value in outputs.items():
                 error = error_of(expected[name], value)
                 if not error <= worst:

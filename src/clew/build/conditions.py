@@ -119,7 +119,9 @@ def _within_64_bits(main: Function) -> Iterator[SymDim]:
             types.update({t: None for t in leaves(node.type) if isinstance(t, TensorType)})
     for type_ in types:
         if not type_.is_static and not any(map(is_unknown, type_.shape)):
-            yield MAX_EXTENT - extent(type_)  # type: ignore[misc]
+            bound = extent(type_)
+            if isinstance(bound, SymDim):  # that of at most one element is a number
+                yield MAX_EXTENT - bound  # type: ignore[misc]
     shapes = {dim for type_ in types for dim in type_.shape}
     for dim in attributes:
         if dim not in shapes and not is_unknown(dim):

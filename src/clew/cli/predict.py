@@ -13,7 +13,7 @@ from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.runtime.cache import default_cache
-from clew.support.errors import InputError
+from clew.support.errors import ClewWarning, InputError, warn
 from clew.support.files import read_bytes
 from clew.support.tables import table
 
@@ -110,7 +110,11 @@ def _measure_once(target: str, say: Callable[[str], None]) -> None:
 
     identity = describe_host().identity
     if target == HERE and kept_rates(identity) is None:
-        keep_rates(identity, measured_rates(lambda what: say(f"measuring this machine: {what}")))
+        rates = measured_rates(lambda what: say(f"measuring this machine: {what}"))
+        try:
+            keep_rates(identity, rates)
+        except InputError as error:  # the prediction's notes say that it goes on without
+            warn(ClewWarning(error.code, error.message, hint=error.hint))
 
 
 def _learned(path: Path, target: str, threads: int) -> Predictor:

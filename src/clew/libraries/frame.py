@@ -8,7 +8,7 @@ relocate, and its words take 32 bits if all of them fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -123,7 +123,9 @@ class Frame:
 class Tables(NamedTuple):
     """The frame of a segment, and places in it: the segment, its arguments and steps, the addresses
     of inputs and outputs, the records of index checks and the words of loops. `chunks` are those
-    that a call writes to `chunk_table`; `symbols` are the functions of all chunks.
+    that a call writes to `chunk_table`; `symbols` are the functions of all chunks. `patched` maps
+    the offsets in patches that depend on sizes to the argument that each patch writes and to the
+    address that it adds.
     """
 
     frame: Frame
@@ -136,6 +138,7 @@ class Tables(NamedTuple):
     chunk_table: Here
     chunks: Sequence[Chunk]
     symbols: Sequence[str]
+    patched: Mapping[Here, tuple[Here, Here]]
 
 
 class Numbers(NamedTuple):
@@ -226,7 +229,8 @@ def tables_of(
     segment = frame.add([steps, layout.n_steps, patches, n_patches, 0, 0])
     assert frame.start + frame.size_bytes - segment.offset == native.SEGMENT_BYTES
     places = (segment, args, steps, bases, records, loops)
-    return Tables(frame, *places, chunk_table, fixed, layout.symbols)
+    by_offset = dict(_sized_patches(layout, patches, args, bases))
+    return Tables(frame, *places, chunk_table, fixed, layout.symbols, by_offset)
 
 
 def _sum(base: int | Here, dim: Dim) -> Word | Sized:
@@ -256,6 +260,16 @@ def _patches(bound: Numbers, args: Here) -> list[Word | Sized]:
         for row, (slot, base, offset) in enumerate(bound.layout.patches.tolist())
         for word in (Here(args.offset + slot), base, _sum(offset, added.get(row, 0)))
     ]
+
+
+def _sized_patches(
+    layout: Layout, patches: Here, args: Here, bases: Here
+) -> Iterator[tuple[Here, tuple[Here, Here]]]:
+    """Yields `Tables.patched`."""
+    for row, _ in layout.sized_patches:
+        slot, base, _ = layout.patches[row].tolist()
+        offset = Here(patches.offset + _WORD * (3 * row + 2))
+        yield offset, (Here(args.offset + slot), Here(bases.offset + _WORD * base))
 
 
 def _arguments(bound: Numbers, weights: Sequence[int] | None, records: Here) -> list[Word | Sized]:

@@ -108,7 +108,10 @@ class Sizing:
         for place, (base, dim) in frame.sized.items():
             register = _register(code, dim, "a number")
             stage = code.stage_of[register]
-            if stage:
+            if stage > _CALL and place in tables.patched:  # patches are applied before
+                slot, address = tables.patched[place]
+                targets[stage] += [register, slot, base, address]
+            elif stage:
                 targets[stage] += [register, place, base, nothing]
             else:
                 frame[place] = _plus(base, code.initial[register])

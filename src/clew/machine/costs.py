@@ -7,7 +7,6 @@ have the defaults below, measured on x86 server cores with 512-bit vectors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import field, fields
 from functools import cache
@@ -18,6 +17,10 @@ from clew.support.errors import InputError
 
 FS_PER_NS: Final = 1_000_000
 """Costs at given sizes are numbers of nanoseconds; functions of sizes are in femtoseconds."""
+
+LEAST: Final = 1e-9
+MOST: Final = 1e12
+"""Figures of files are in between: sums and quotients of such figures are finite."""
 
 
 def _cost(default: float, unit: str, meaning: str, *, probed: bool = False) -> Any:
@@ -108,12 +111,12 @@ class Costs:
     def of_record(cls, record: Mapping[str, Any]) -> Costs:
         """Returns the costs written by `to_record`; missing figures have their defaults.
 
-        Errors: I290 for an unknown figure, or one that is not a positive number.
+        Errors: I290 for an unknown figure, or one that is no positive number in reach.
         """
         known = {f.name for f in fields(cls)}
         for name, value in record.items():
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if name not in known or not number or not math.isfinite(value) or value <= 0:
+            if name not in known or not number or not LEAST <= value <= MOST:  # also for NaN
                 raise InputError(
                     "I290",
                     f"{name} = {value!r} is not a cost of a machine",

@@ -83,15 +83,15 @@ def keep_rates(identity: str, rates: Rates) -> Path:
 
 
 def forget(identity: str) -> bool:
-    """Deletes the stored costs of a machine, and its rates; returns whether there were costs.
+    """Deletes the stored costs and rates of a machine; returns whether there were any.
 
     Errors: I291 if the file cannot be written.
     """
     tables = _tables()
-    if identity not in tables:
+    kept = {n: table for n, table in tables.items() if n not in (identity, _RATES + identity)}
+    if len(kept) == len(tables):
         return False
-    gone = (identity, _RATES + identity)
-    _write({name: table for name, table in tables.items() if name not in gone})
+    _write(kept)
     return True
 
 

@@ -9,13 +9,12 @@ Other x86 cores with two units for multiply-adds share ports in a similar way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from functools import cache
 from typing import Any, Final
 
-from clew.machine.costs import Costs
+from clew.machine.costs import LEAST, MOST, Costs
 from clew.support.dataclass import dataclass
 from clew.support.errors import InputError
 
@@ -86,12 +85,12 @@ class Rates:
     def of_record(cls, record: Mapping[str, Any]) -> Rates:
         """Returns the rates written by `to_record`; missing figures have their defaults.
 
-        Errors: I290 for an unknown figure, or one that is not a positive number.
+        Errors: I290 for an unknown figure, or one that is no positive number in reach.
         """
         known = {f.name for f in fields(cls)}
         for name, value in record.items():
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if name not in known or not number or not math.isfinite(value) or value <= 0:
+            if name not in known or not number or not LEAST <= value <= MOST:  # also for NaN
                 raise InputError(
                     "I290",
                     f"{name} = {value!r} is not a rate of a machine",

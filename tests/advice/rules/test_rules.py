@@ -431,3 +431,33 @@ def test_batches() -> None:
     assert one.change.calls == 4
     assert max(errors_of(subject, one).values()) < NEAR
     assert none("batches", model(2, 8, 32))
+
+
+def _no_channels() -> Any:
+    net = Net(8, 16)
+    return load(net.model(net.dense(net.dense(net.x, np.zeros((16, 0))), np.zeros((0, 16)))))
+
+
+def _not_a_number() -> Any:
+    net = Net(8, 64)
+    return load(net.model(net.dense(net.x, np.full((64, 64), np.nan))))
+
+
+_OPTIONAL = """clew 1
+def @main(%x: optional<f32[2]>, %y: f32[2]) -> (f32[2],) with outputs=["z"] {
+  %0 = optional.get(%x)
+  %1 = add(%0, %y)
+  %2 = (%1,)
+  return %2
+}
+"""
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("made", [_no_channels, _not_a_number, lambda: clew.parse(_OPTIONAL)])
+def test_every_rule_reads_every_model(rule: str, made: Any) -> None:
+    samples = [{"x": np.ones(2, "f"), "y": np.ones(2, "f")}] * 2
+    model = made()
+    optional = len(model.main.params) > 1
+    subject = Subject(model, CompileOptions.of({"threads": 1}), samples if optional else None)
+    list(RULES[rule].find(subject))

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from clew.advice.candidate import Candidate, Change
-from clew.advice.graphs import shape_of
+from clew.advice.graphs import is_static
 from clew.advice.rule import AdviceRule, register_advice
 from clew.advice.subject import Subject
 from clew.cost.products import fastest_float
+from clew.ir.types import TensorType
 from clew.runtime.threads import thread_count
 
 _FIXED: Final = 0.05  # of a call, that known sizes may save
@@ -28,7 +29,7 @@ class FixedSizes(AdviceRule):
         """Yields a candidate if all samples have the same sizes."""
         free: dict[str, int] = {}
         for number, param in enumerate(subject.module.main.params):
-            if shape_of(param) is not None:
+            if is_static(param) or not isinstance(param.type, TensorType):
                 continue
             shapes = {sample[number].shape for sample in subject.samples}
             if len(shapes) != 1:

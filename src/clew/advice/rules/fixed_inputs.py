@@ -9,12 +9,12 @@ import numpy as np
 
 from clew.advice.candidate import Array, Arrays, Candidate, Change
 from clew.advice.channels import PRODUCTS
-from clew.advice.graphs import dtype_of, op_of, shape_of, with_fixed_input
+from clew.advice.graphs import dtype_of, op_of, with_fixed_input
 from clew.advice.rule import AdviceRule, register_advice
 from clew.advice.subject import Subject, layers_of
 from clew.ir.expr import Call, Expr, Var
 from clew.ir.module import Module
-from clew.ir.types import is_float
+from clew.ir.types import TensorType, is_float
 
 _SAVED = 0.1  # of the layers that read it
 _CONVERTING = (
@@ -41,7 +41,9 @@ class FixedInputs(AdviceRule):
         for number, param in enumerate(subject.module.main.params):
             values = [sample[number] for sample in subject.samples]
             readers = _nodes_behind(subject, param)
-            if not readers or (shape_of(param) is None and not subject.given):
+            if not readers or not isinstance(param.type, TensorType):
+                continue
+            if not subject.given and not param.type.is_static:
                 continue
             if subject.given and len(values) > 1:
                 if all(np.array_equal(values[0], other) for other in values[1:]):

@@ -95,14 +95,16 @@ class Linear:
 
     @staticmethod
     def of(subject: Subject, call: Call) -> Linear | None:
-        """Returns a call as a linear layer, if it is one of f32 with a constant weight."""
+        """Returns a call as a linear layer, if it is one of f32 with a constant weight that has
+        elements.
+        """
         name = op_of(call)
         if name not in ("nn.dense", "nn.conv2d") or shape_of(call) is None:
             return None
         if any(getattr(n.type, "dtype", "") != "f32" for n in (call, *call.args)):
             return None
         weight = subject.value(call.args[1]) if subject.is_fixed(call.args[1]) else None
-        if weight is None or len(call.args) != 2 or subject.is_fixed(call):
+        if weight is None or not weight.size or len(call.args) != 2 or subject.is_fixed(call):
             return None
         attrs = call.attrs
         if name == "nn.dense":

@@ -93,6 +93,8 @@ def _rank(weight: Array, *, thorough: bool) -> int:
     for count in (_SKETCHED, most + _MORE) if thorough else (_SKETCHED,):
         count = min(count, most + _MORE, inputs)
         sketch = _sketch(weight, count).astype(np.float64)
+        if not np.isfinite(sketch).all():
+            return 0
         values = np.sqrt(np.maximum(np.linalg.eigvalsh(sketch.T @ sketch)[::-1], 0.0))
         if not values[0] > 0:
             return 0
