@@ -83,16 +83,15 @@ def keep_rates(identity: str, rates: Rates) -> Path:
 
 
 def forget(identity: str) -> bool:
-    """Deletes the stored costs of a machine, and its rates; returns whether there were costs.
+    """Deletes the stored costs and rates of a machine; returns whether there were any.
 
     Errors: I291 if the file cannot be written.
     """
     tables = _tables()
-    if identity not in tables:
-        return False
-    gone = (identity, _RATES + identity)
-    _write({name: table for name, table in tables.items() if name not in gone})
-    return True
+    gone = tables.keys() & {identity, _RATES + identity}
+    if gone:
+        _write({name: table for name, table in tables.items() if name not in gone})
+    return bool(gone)
 
 
 def _tables() -> dict[str, Any]:
@@ -114,8 +113,8 @@ def _damaged(error: Exception) -> None:
     warn(
         ClewWarning(
             "I292",
-            f"{costs_file()} does not contain costs: {reason_of(error)}",
-            hint="default costs are used; clew machine --again measures them",
+            f"{costs_file()} does not contain costs and rates: {reason_of(error)}",
+            hint="the defaults are used; clew machine --again measures them",
         )
     )
 
