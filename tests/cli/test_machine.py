@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from clew.machine.costs import DEFAULTS, Costs, figures
-from clew.machine.target import host
+from clew.machine.kept import keep, kept_rates
+from clew.machine.rates import DEFAULT_RATES, Rates
+from clew.machine.target import describe_host, host
 
 from .test_app import Run, run  # noqa: F401
 
@@ -47,6 +49,26 @@ def test_costs_are_measured_once(run: Run, measured: list[float]) -> None:  # no
     forgotten = run("machine", "--forget", "--json").json
     assert (forgotten["measured"], forgotten["costs"]["ghz"]) == (False, DEFAULTS.ghz)
     assert measured == [2.0, 3.0]
+
+
+def test_rates_are_measured_where_only_costs_are_stored(
+    run: Run,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def measure(say: object) -> Rates:
+        asked.append(say)
+        return DEFAULT_RATES
+
+    monkeypatch.setattr("clew.machine.measure.measured_rates", measure)
+    identity = describe_host().identity
+    keep(identity, DEFAULTS)
+    assert run("machine").code == 0
+    assert len(asked) == 1
+    assert kept_rates(identity) == DEFAULT_RATES
+    assert run("machine").code == 0
+    assert len(asked) == 1
 
 
 def test_a_named_target_has_the_defaults(run: Run, measured: list[float]) -> None:  # noqa: F811

@@ -33,6 +33,10 @@ def test_rates_are_stored_beside_the_costs_and_forgotten_with_them(folder: Path)
     assert kept_rates("there") is None
     assert forget("here")
     assert kept_rates("here") is None
+    keep_rates("here", _SOME)  # alone, as `clew predict` does
+    assert forget("here")
+    assert kept_rates("here") is None
+    assert not forget("here")
 
 
 def test_rates_without_costs_are_forgotten_too(folder: Path) -> None:

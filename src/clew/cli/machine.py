@@ -10,7 +10,7 @@ from rich.text import Text
 from clew.cli import options as opt
 from clew.cli.output import emit_json, progress, stdout
 from clew.machine.costs import figures
-from clew.machine.kept import costs_file, forget, is_kept, keep, keep_rates
+from clew.machine.kept import costs_file, forget, is_kept, keep, keep_rates, kept_rates
 from clew.machine.rates import rate_figures
 from clew.support.errors import InputError
 from clew.support.tables import table
@@ -51,10 +51,12 @@ def machine(
     identity = describe_host().identity
     if here and defaults:
         forget(identity)
-    elif here and (again or not is_kept(identity)):
+    elif here:
         with progress("measuring") as say:
-            keep(identity, measured_costs(say))
-            keep_rates(identity, measured_rates(say))
+            if again or not is_kept(identity):
+                keep(identity, measured_costs(say))
+            if again or kept_rates(identity) is None:
+                keep_rates(identity, measured_rates(say))
     host.cache_clear()  # it may hold the costs from before they were measured
     shown = target_of(target)
     kept = here and is_kept(identity)

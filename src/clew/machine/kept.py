@@ -88,11 +88,10 @@ def forget(identity: str) -> bool:
     Errors: I291 if the file cannot be written.
     """
     tables = _tables()
-    kept = {n: table for n, table in tables.items() if n not in (identity, _RATES + identity)}
-    if len(kept) == len(tables):
-        return False
-    _write(kept)
-    return True
+    gone = tables.keys() & {identity, _RATES + identity}
+    if gone:
+        _write({name: table for name, table in tables.items() if name not in gone})
+    return bool(gone)
 
 
 def _tables() -> dict[str, Any]:
@@ -114,8 +113,8 @@ def _damaged(error: Exception) -> None:
     warn(
         ClewWarning(
             "I292",
-            f"{costs_file()} does not contain costs: {reason_of(error)}",
-            hint="default costs are used; clew machine --again measures them",
+            f"{costs_file()} does not contain costs and rates: {reason_of(error)}",
+            hint="the defaults are used; clew machine --again measures them",
         )
     )
 
