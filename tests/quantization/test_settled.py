@@ -8,6 +8,7 @@ from small_models import convolutional, drawn
 
 import clew
 from clew.quantization.feeds import feeds_of
+from clew.quantization.sequences import Sequences
 from clew.quantization.settled import Means, Ratios
 
 
@@ -92,8 +93,9 @@ def test_passes_that_measure_errors_end_early_and_those_of_bounds_do_not() -> No
 @pytest.mark.parametrize("count", [1, 2, 10, 64, 97])
 def test_the_first_samples_come_from_everywhere_in_the_data(count: int) -> None:
     compiled = clew.compile(convolutional(), threads=1)
+    sequences = Sequences(compiled.module)
     calls = [np.full((1, 3, 8, 8), n, "f4") for n in range(count)]
-    found = [int(feed["image"].flat[0]) for feed in feeds_of(compiled, calls).spread]
+    found = [int(feed["image"].flat[0]) for feed in feeds_of(compiled, calls, sequences).spread]
     assert sorted(found) == list(range(count))
     for first in (4, 8, 16):
         edges = np.append(np.sort(found[:first]), count)

@@ -16,12 +16,12 @@ from clew.ops.math.attention import scores_lie_along_keys
 
 CASES = {
     # by target, queries, elements of a key and of a value, dtype of the cache, and mask
-    "one": ("cpu-avx512", 1, 64, 64, "f32", ""),
+    "one": ("cpu", 1, 64, 64, "f32", ""),
     "three": ("cpu-avx2", 3, 64, 64, "f32", "bool[b, 1, 1, t]"),
-    "four": ("cpu-avx512", 4, 24, 80, "f32", "f32[4, t]"),
+    "four": ("cpu", 4, 24, 80, "f32", "f32[4, t]"),
     "odd": ("cpu-avx2", 2, 33, 17, "f32", "bool[b, 3, 2, t]"),
     "narrow": ("cpu-sse", 3, 6, 1, "f32", "bool[3, t]"),
-    "f16": ("cpu-avx512", 3, 33, 64, "f16", "bool[3, t]"),
+    "f16": ("cpu", 3, 33, 64, "f16", "bool[3, t]"),
     "bf16": ("cpu-avx2", 4, 64, 8, "bf16", ""),
 }
 

@@ -24,6 +24,7 @@ from clew.quantization.sequences import Sequences
 from clew.runtime.threads import thread_count
 from clew.support.errors import Hint, InputError
 from clew.support.lazy import cached_property
+from clew.support.shown import Shown
 from clew.trace.places import PLACES, CodePlace
 
 _MOST_EVALUATED: Final = 1 << 24  # elements of a constant that rules compute
@@ -33,7 +34,7 @@ SAMPLES: Final = 3
 """The number of random sets of inputs if the caller gives none."""
 
 
-class Subject:
+class Subject(Shown):
     """A model for which advice is sought.
 
     `module` is the model as imported, with its sources, and `options` those that it is compiled
@@ -65,6 +66,9 @@ class Subject:
 
     def _read(self, samples: Any) -> Feeds:
         return feeds_of(self.compiled, samples, Sequences(self.module))
+
+    def _about(self) -> str:
+        return self.name
 
     def _drawn(self, seed: int) -> list[Any]:
         """Errors: I512 for free sizes, which determine the cost of a call."""

@@ -18,6 +18,7 @@ from clew.build.result import Build
 from clew.runtime.threads import thread_count
 from clew.support.collection import rare_collections
 from clew.support.errors import ClewError
+from clew.support.shown import Shown
 
 _MOST_MOVED: Final = 0.1  # of an output's largest value, by an approximation
 _FREE: Final = 0.02  # of a call, that wider layers may take
@@ -60,7 +61,7 @@ class Effect:
         return asdict(self)
 
 
-class Bench:
+class Bench(Shown):
     """Tries candidates for one subject."""
 
     def __init__(self, subject: Subject, runner: Runner | None = None) -> None:
@@ -68,6 +69,9 @@ class Bench:
         self._runner = runner or Race()
         self._base = subject.compiled.build_for(subject.samples[0])
         self._reference: list[dict[str, Any]] = []
+
+    def _about(self) -> str:
+        return f"of {self._subject.name}"
 
     @property
     def memory(self) -> Memory:
