@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clew.machine.costs import DEFAULTS, Costs, figures
+from clew.machine.costs import DEFAULTS, Costs
+from clew.machine.figures import figures_of
 from clew.machine.kept import keep, kept_rates
 from clew.machine.rates import DEFAULT_RATES, Rates
 from clew.machine.target import describe_host, host
@@ -39,7 +40,9 @@ def test_costs_are_measured_once(run: Run, measured: list[float]) -> None:  # no
     assert first.code == 0
     row = next(line for line in first.out.splitlines() if line.startswith("ghz"))
     assert row.split()[:5] == ["ghz", "4", "2", "GHz", "measured"]
-    assert all(any(line.startswith(f.name) for line in first.out.splitlines()) for f in figures())
+    assert all(
+        any(line.startswith(f.name) for line in first.out.splitlines()) for f in figures_of(Costs)
+    )
     assert "machine.json" in first.out
     assert run("machine").out == first.out
     assert measured == [2.0]

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.machine.costs import DEFAULTS, Costs, figures
+from clew.machine.costs import DEFAULTS, Costs
+from clew.machine.figures import figures_of
 from clew.machine.kept import costs_file, forget, is_kept, keep, kept_costs
 from clew.machine.measure import measured_costs
 from clew.machine.target import Target, describe_host, host, target_of
@@ -38,8 +39,8 @@ def test_each_figure_is_part_of_the_key(name: str) -> None:
 
 
 def test_figures_say_what_they_are() -> None:
-    assert [f.name for f in figures()] == [f.name for f in fields(Costs)]
-    assert all(f.unit and f.meaning and f.default > 0 for f in figures())
+    assert [f.name for f in figures_of(Costs)] == [f.name for f in fields(Costs)]
+    assert all(f.unit and f.meaning and f.default > 0 for f in figures_of(Costs))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_what_is_measured_is_plausible() -> None:
     assert 0.3 < found.division < 60
     assert 0.1 < found.move < 100
     assert 0.1 < found.weight_bytes < 200
-    unprobed = [f.name for f in figures() if not f.probed]
+    unprobed = [f.name for f in figures_of(Costs) if not f.probed]
     assert all(getattr(found, name) == getattr(DEFAULTS, name) for name in unprobed)
 
 

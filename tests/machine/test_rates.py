@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from clew.machine.costs import DEFAULTS
+from clew.machine.figures import figures_of
 from clew.machine.kept import costs_file, forget, keep, keep_rates, kept_rates
 from clew.machine.measure import measured_rates
 from clew.machine.probes.classes import STEPS, accesses, chains
-from clew.machine.rates import DEFAULT_RATES, Rates, described_rates, rate_figures
+from clew.machine.rates import DEFAULT_RATES, Rates, described_rates
 from clew.support.errors import ClewWarning, InputError
 from clew.support.settings import settings
 
@@ -80,7 +81,7 @@ def test_a_probe_runs_steps_of_its_class(kind: str) -> None:
     many = chains(kind)
     assert many.count > 8
     assert many.ns() > 0
-    assert f"{kind}_latency" in {f.name for f in rate_figures()}
+    assert f"{kind}_latency" in {f.name for f in figures_of(Rates)}
 
 
 @pytest.mark.parametrize("stores", [False, True])
@@ -93,7 +94,7 @@ def test_probes_fill_the_figures_that_they_claim(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("clew.machine.measure._ROUNDS", 1)
     monkeypatch.setattr("clew.machine.measure._TURNS", 1)
     found = measured_rates()
-    probed = {f.name for f in rate_figures() if f.probed}
+    probed = {f.name for f in figures_of(Rates) if f.probed}
     like = described_rates(256, DEFAULTS).to_record()
     changed = {name for name, value in found.to_record().items() if value != like[name]}
     # At a clock of 1000 GHz, no figure is as described.

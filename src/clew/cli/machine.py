@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from clew.cli import options as opt
 from clew.cli.output import emit_json, progress, stdout
-from clew.machine.costs import figures
+from clew.machine.costs import Costs
+from clew.machine.figures import figures_of
 from clew.machine.kept import costs_file, forget, is_kept, keep, keep_rates, kept_rates
-from clew.machine.rates import rate_figures
+from clew.machine.rates import Rates
 from clew.support.errors import InputError
 from clew.support.tables import table
 
 if TYPE_CHECKING:
-    from clew.machine.rates import Rates
     from clew.machine.target import Target
 
 _HERE = "cpu"
@@ -79,7 +80,7 @@ def _record(target: Target, kept: bool) -> dict[str, Any]:
         "file": str(costs_file()) if kept else None,
         "dot_products": [[u.data, u.weight, u.lanes] for u in target.dot_units],
         "tiles": [[u.data, u.weight, u.rows, u.columns, u.depth] for u in target.tile_units],
-        "defaults": {f.name: f.default for f in figures()},
+        "defaults": {f.name: f.default for f in figures_of(Costs)},
         "rates": _rates(target)[0].to_record(),
     }
 
@@ -111,23 +112,21 @@ def _show(target: Target, kept: bool) -> None:
     out.print(Text(f"{target.name}: {target.cpu} ({target.triple})"))
     for name, text in facts(target):
         out.print(Text(f"  {name}: {text}"))
-    numbers = ("default", "in use")
-    made = table("cost", *numbers, "unit", "source", "meaning", right=numbers)
-    for figure in figures():
-        value = f"{getattr(target.costs, figure.name):g}"
-        source = "measured" if kept and figure.probed else "default"
-        row = (figure.name, f"{figure.default:g}", value, figure.unit, source, figure.meaning)
-        made.add_row(*map(Text, row))
-    out.print(made)
     rates, measured = _rates(target)
-    made = table("rate", *numbers, "unit", "source", "meaning", right=numbers)
-    for rate in rate_figures():
-        value = f"{getattr(rates, rate.name):.3g}"
-        source = "measured" if measured and rate.probed else "description"
-        row = (rate.name, f"{rate.default:.3g}", value, rate.unit, source, rate.meaning)
-        made.add_row(*map(Text, row))
-    out.print(made)
+    out.print(_figures("cost", target.costs, measured=kept, otherwise="default"))
+    out.print(_figures("rate", rates, measured=measured, otherwise="description"))
     if kept:
         out.print(Text(f"measured costs and rates are stored in {costs_file()}"))
     else:
         out.print(Text("these are default costs; clew machine measures this machine"))
+
+
+def _figures(what: str, found: Costs | Rates, *, measured: bool, otherwise: str) -> Table:
+    """Returns a table of figures next to their defaults, with their sources."""
+    numbers = ("default", "in use")
+    made = table(what, *numbers, "unit", "source", "meaning", right=numbers)
+    for each in figures_of(type(found)):
+        shown = (f"{number:g}" for number in (each.default, getattr(found, each.name)))
+        source = "measured" if measured and each.probed else otherwise
+        made.add_row(*map(Text, (each.name, *shown, each.unit, source, each.meaning)))
+    return made

@@ -11,12 +11,11 @@ from clew.codegen.math import arith
 from clew.codegen.values import Values
 from clew.ir.types import bits
 from clew.loop.ir import For, Store
-from clew.loop.products import product_of, step_along
+from clew.loop.products import GROUP_BITS, product_of, step_along
 from clew.te.expr import Binary, Inlined, Load, Scalar
 
 _LANES: Final = (4, 8, 16)
 _BYTES: Final = 4  # of a lane
-_GROUP_BITS: Final = 32
 
 
 def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
@@ -134,9 +133,9 @@ def _groups(v: Values, load: Load, group: int) -> Value | None:
         return None
     key = (place.key, place.offset, "dot", v.lanes, id(load.source.root), v.mask and v.mask.text)
     found = v.loads.get(key)
-    if group * bits(load.dtype) < _GROUP_BITS and v.mask is not None:
+    if group * bits(load.dtype) < GROUP_BITS and v.mask is not None:
         return None
-    if found is None and group * bits(load.dtype) < _GROUP_BITS:
+    if found is None and group * bits(load.dtype) < GROUP_BITS:
         found = v.loads[key] = _widened(v, load, place, group)
     if found is None:
         pointer = v.pointer_at(load.source, place)

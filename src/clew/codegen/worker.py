@@ -15,7 +15,8 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 import llvmlite.binding as llvm
@@ -119,7 +120,8 @@ def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str =
     Errors: RuntimeError with LLVM's message if the module is invalid. A CPU name that LLVM does not
     know ends the process.
     """
-    return cast(bytes, _emit(text, triple, cpu, features, pipeline, objects=True))
+    with _optimized(text, triple, cpu, features, pipeline) as (machine, module):
+        return cast(bytes, machine.emit_object(module))
 
 
 def emit_assembly(text: str, triple: str, cpu: str, features: str, pipeline: str = "quick") -> str:
@@ -128,14 +130,17 @@ def emit_assembly(text: str, triple: str, cpu: str, features: str, pipeline: str
 
     Errors: those of `emit_object`.
     """
-    return cast(str, _emit(text, triple, cpu, features, pipeline, objects=False))
+    with _optimized(text, triple, cpu, features, pipeline) as (machine, module):
+        machine.set_asm_verbosity(True)
+        return cast(str, machine.emit_assembly(module))
 
 
-def _emit(
-    text: str, triple: str, cpu: str, features: str, pipeline: str, *, objects: bool
-) -> bytes | str:
+@contextmanager
+def _optimized(
+    text: str, triple: str, cpu: str, features: str, pipeline: str
+) -> Iterator[tuple[Any, Any]]:
+    """Yields LLVM's target machine and the optimized module, which is closed at the end."""
     machine = _target_machine(triple, cpu, features)
-    machine.set_asm_verbosity(True)
     module, *others = map(llvm.parse_assembly, text.split(NEXT_MODULE))
     try:
         for each in (module, *others):
@@ -146,10 +151,7 @@ def _emit(
         module.verify()
         _optimize(module, machine, pipeline)
         _reduce_strength(pipeline != "quick")
-        made: bytes | str = (
-            machine.emit_object(module) if objects else machine.emit_assembly(module)
-        )
-        return made
+        yield machine, module
     finally:
         module.close()
 

@@ -43,7 +43,7 @@ from clew.te.expr import (
 )
 from clew.te.walk import nodes, substitute
 
-_GROUP_BITS = 32
+GROUP_BITS = 32
 _SMALL = ("i8", "u8")
 
 
@@ -66,7 +66,7 @@ class Product:
     @property
     def group(self) -> int:
         """The number of elements of an operand that fit 32 bits."""
-        return _GROUP_BITS // max(bits(self.a.dtype), bits(self.b.dtype))
+        return GROUP_BITS // max(bits(self.a.dtype), bits(self.b.dtype))
 
 
 def product_of(store: Stmt) -> Product | None:

@@ -26,6 +26,8 @@ _SHORT_PAIRS: Final = {
     256: ("avx2", "llvm.x86.avx2.pmadd.ub.sw"),
     512: ("avx512bw", "llvm.x86.avx512.pmaddubs.w.512"),
 }
+# Architectures on which LLVM may call a function to round.
+_CALL_TO_ROUND: Final = ("arm", "thumb", "riscv")
 # From f32 to i32, by bits of the vector: the feature, and LLVM's names of truncation and rounding.
 _TO_INTEGERS: Final = {
     128: ("sse2", "llvm.x86.sse2.cvttps2dq", "llvm.x86.sse2.cvtps2dq"),
@@ -183,3 +185,10 @@ class Instructions:
 def instructions_of(features: str) -> Instructions:
     """Returns the instructions of a CPU with LLVM's feature string."""
     return Instructions(features)
+
+
+def rounds_by_call(triple: str) -> bool:
+    """Whether rounding may call a C function. C99 has `rintf`; small C libraries lack `roundevenf`,
+    which gives the same numbers in the default rounding mode.
+    """
+    return triple.startswith(_CALL_TO_ROUND)

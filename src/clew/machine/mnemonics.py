@@ -29,7 +29,7 @@ class Instruction(NamedTuple):
 _X86_KINDS: Final = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
-        (r"v?p?(gather|vpgather)|vgather|vpgather", "gather"),
+        (r"v?p?gather", "gather"),
         (r"prefetch", "prefetch"),
         (r"td[pb]|tile|ldtilecfg|sttilecfg", "tile"),
         (r"vp?maskmov", "masked_store"),

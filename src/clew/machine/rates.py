@@ -10,76 +10,73 @@ Other x86 cores with two units for multiply-adds share ports in a similar way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any, Final
 
-from clew.machine.costs import LEAST, MOST, Costs
+from clew.machine.costs import Costs
+from clew.machine.figures import figure, figures_in, record_of
 from clew.support.dataclass import dataclass
-from clew.support.errors import InputError
-
-
-def _rate(default: float, unit: str, meaning: str, *, probed: bool = False) -> Any:
-    return field(default=default, metadata={"unit": unit, "meaning": meaning, "probed": probed})
 
 
 @dataclass(frozen=True)
 class Rates:
     """Rates of one core. Vectors are full vector registers."""
 
-    ghz: float = _rate(3.4, "GHz", "clock rate of a busy core", probed=True)
+    ghz: float = figure(3.4, "GHz", "clock rate of a busy core", probed=True)
 
     # --- The front end, and how far a core works ahead.
-    issue: float = _rate(6.0, "instructions/cycle", "instructions issued")
-    window: float = _rate(256.0, "instructions", "started before the oldest one has ended")
-    vector_window: float = _rate(130.0, "vectors", "results that wait for older instructions")
+    issue: float = figure(6.0, "instructions/cycle", "instructions issued")
+    window: float = figure(256.0, "instructions", "started before the oldest one has ended")
+    vector_window: float = figure(130.0, "vectors", "results that wait for older instructions")
 
     # --- Throughput by class, and of classes that share ports.
-    fma: float = _rate(2.0, "vectors/cycle", "multiply-adds and multiplications", probed=True)
-    add: float = _rate(2.0, "vectors/cycle", "additions and comparisons of floats", probed=True)
-    logic: float = _rate(4.0, "vectors/cycle", "logic and integer additions", probed=True)
-    shuffle: float = _rate(2.0, "vectors/cycle", "permutations", probed=True)
-    convert: float = _rate(2.0, "vectors/cycle", "conversions to floats", probed=True)
-    divide: float = _rate(0.2, "vectors/cycle", "divisions and square roots", probed=True)
-    vectors: float = _rate(4.0, "vectors/cycle", "all vector instructions together")
-    fma_add: float = _rate(4.0, "vectors/cycle", "multiply-adds and additions together")
-    fma_shuffle: float = _rate(3.0, "vectors/cycle", "multiply-adds and permutations together")
-    add_shuffle: float = _rate(3.0, "vectors/cycle", "additions and permutations together")
-    transfer: float = _rate(1.0, "values/cycle", "between vector and other registers")
-    scalar: float = _rate(4.0, "instructions/cycle", "scalar integer arithmetic")
-    multiply: float = _rate(1.0, "instructions/cycle", "scalar integer multiplications")
-    branch: float = _rate(1.0, "branches/cycle", "branches")
-    loads: float = _rate(2.0, "vectors/cycle", "loads from the first-level cache", probed=True)
-    stores: float = _rate(1.0, "vectors/cycle", "stores to the first-level cache", probed=True)
-    scalar_loads: float = _rate(3.0, "values/cycle", "loads of single values")
-    accesses: float = _rate(3.0, "values/cycle", "loads and stores together")
-    masked_store: float = _rate(0.08, "vectors/cycle", "stores under a mask in a register")
-    gather: float = _rate(0.05, "vectors/cycle", "gathers")
-    reached: float = _rate(0.95, "share", "of these rates that loops reach, as ports fill unevenly")
+    fma: float = figure(2.0, "vectors/cycle", "multiply-adds and multiplications", probed=True)
+    add: float = figure(2.0, "vectors/cycle", "additions and comparisons of floats", probed=True)
+    logic: float = figure(4.0, "vectors/cycle", "logic and integer additions", probed=True)
+    shuffle: float = figure(2.0, "vectors/cycle", "permutations", probed=True)
+    convert: float = figure(2.0, "vectors/cycle", "conversions to floats", probed=True)
+    divide: float = figure(0.2, "vectors/cycle", "divisions and square roots", probed=True)
+    vectors: float = figure(4.0, "vectors/cycle", "all vector instructions together")
+    fma_add: float = figure(4.0, "vectors/cycle", "multiply-adds and additions together")
+    fma_shuffle: float = figure(3.0, "vectors/cycle", "multiply-adds and permutations together")
+    add_shuffle: float = figure(3.0, "vectors/cycle", "additions and permutations together")
+    transfer: float = figure(1.0, "values/cycle", "between vector and other registers")
+    scalar: float = figure(4.0, "instructions/cycle", "scalar integer arithmetic")
+    multiply: float = figure(1.0, "instructions/cycle", "scalar integer multiplications")
+    branch: float = figure(1.0, "branches/cycle", "branches")
+    loads: float = figure(2.0, "vectors/cycle", "loads from the first-level cache", probed=True)
+    stores: float = figure(1.0, "vectors/cycle", "stores to the first-level cache", probed=True)
+    scalar_loads: float = figure(3.0, "values/cycle", "loads of single values")
+    accesses: float = figure(3.0, "values/cycle", "loads and stores together")
+    masked_store: float = figure(0.08, "vectors/cycle", "stores under a mask in a register")
+    gather: float = figure(0.05, "vectors/cycle", "gathers")
+    reached: float = figure(
+        0.95, "share", "of these rates that loops reach, as ports fill unevenly"
+    )
 
     # --- Latency.
-    fma_latency: float = _rate(4.0, "cycles", "of a multiply-add", probed=True)
-    add_latency: float = _rate(3.0, "cycles", "of an addition", probed=True)
-    compare_latency: float = _rate(1.0, "cycles", "of a minimum or maximum", probed=True)
-    logic_latency: float = _rate(1.0, "cycles", "of logic", probed=True)
-    shuffle_latency: float = _rate(1.5, "cycles", "of a permutation", probed=True)
-    convert_latency: float = _rate(3.0, "cycles", "of a conversion", probed=True)
-    divide_latency: float = _rate(11.0, "cycles", "of a division", probed=True)
-    load_latency: float = _rate(7.0, "cycles", "of a load of a vector")
-    forward_latency: float = _rate(8.0, "cycles", "from a store to a load of the same place")
-    loop_end: float = _rate(10.0, "cycles", "of the end of a loop with many iterations")
-    guard: float = _rate(1.3, "cycles", "of a guard that only some iterations pass")
+    fma_latency: float = figure(4.0, "cycles", "of a multiply-add", probed=True)
+    add_latency: float = figure(3.0, "cycles", "of an addition", probed=True)
+    compare_latency: float = figure(1.0, "cycles", "of a minimum or maximum", probed=True)
+    logic_latency: float = figure(1.0, "cycles", "of logic", probed=True)
+    shuffle_latency: float = figure(1.5, "cycles", "of a permutation", probed=True)
+    convert_latency: float = figure(3.0, "cycles", "of a conversion", probed=True)
+    divide_latency: float = figure(11.0, "cycles", "of a division", probed=True)
+    load_latency: float = figure(7.0, "cycles", "of a load of a vector")
+    forward_latency: float = figure(8.0, "cycles", "from a store to a load of the same place")
+    loop_end: float = figure(10.0, "cycles", "of the end of a loop with many iterations")
+    guard: float = figure(1.3, "cycles", "of a guard that only some iterations pass")
 
     # --- Memory.
-    l2_line: float = _rate(2.0, "cycles", "a cache line from the second level", probed=True)
-    l3_line: float = _rate(3.4, "cycles", "a cache line from the third level", probed=True)
-    memory_line: float = _rate(12.0, "cycles", "a cache line from memory", probed=True)
-    start: float = _rate(150.0, "cycles", "the start of a phase")
-    cold_code: float = _rate(2.3, "cycles", "a line of a kernel's LLVM text, to fetch its code")
+    l2_line: float = figure(2.0, "cycles", "a cache line from the second level", probed=True)
+    l3_line: float = figure(3.4, "cycles", "a cache line from the third level", probed=True)
+    memory_line: float = figure(12.0, "cycles", "a cache line from memory", probed=True)
+    start: float = figure(150.0, "cycles", "the start of a phase")
+    cold_code: float = figure(2.3, "cycles", "a line of a kernel's LLVM text, to fetch its code")
 
     def to_record(self) -> dict[str, float]:
         """Returns the figures by name, for JSON."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return record_of(self)
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Rates:
@@ -87,16 +84,7 @@ class Rates:
 
         Errors: I290 for an unknown figure, or one that is no positive number in reach.
         """
-        known = {f.name for f in fields(cls)}
-        for name, value in record.items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if name not in known or not number or not LEAST <= value <= MOST:  # also for NaN
-                raise InputError(
-                    "I290",
-                    f"{name} = {value!r} is not a rate of a machine",
-                    hint="rates are positive numbers; clew machine lists them",
-                )
-        return cls(**{name: float(value) for name, value in record.items()})
+        return cls(**figures_in(record, cls, "rate"))
 
 
 DEFAULT_RATES: Final = Rates()
@@ -127,23 +115,3 @@ def described_rates(vector_bits: int, costs: Costs) -> Rates:
     if costs.multiply_adds <= 1.0:
         found |= {"add": 1.0, "logic": 2.0, "vectors": 2.0, "fma_add": 2.0, "fma_shuffle": 2.0}
     return replace(DEFAULT_RATES, **found)
-
-
-@dataclass(frozen=True)
-class RateFigure:
-    """One rate: its meaning, and whether `clew machine` measures it."""
-
-    name: str
-    default: float
-    unit: str
-    meaning: str
-    probed: bool
-
-
-@cache
-def rate_figures() -> tuple[RateFigure, ...]:
-    """Returns all figures of `Rates`, in order."""
-    return tuple(
-        RateFigure(f.name, f.default, **f.metadata)  # type: ignore[arg-type]
-        for f in fields(Rates)
-    )

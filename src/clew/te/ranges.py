@@ -7,6 +7,7 @@ So counts of elements have bounds that follow from shapes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, sub
 from typing import Final, NamedTuple
 
 from clew.ir.dims import Dim, at_least, dim_max, dim_min, product
@@ -106,9 +107,9 @@ def _reduced(node: Reduce, value: Range) -> Range:
 def _binary(op: str, a: Range, b: Range) -> Range:
     match op:
         case "add":
-            return Range(_both(_sum, a.low, b.low), _both(_sum, a.high, b.high))
+            return Range(_both(add, a.low, b.low), _both(add, a.high, b.high))
         case "sub":
-            return Range(_both(_difference, a.low, b.high), _both(_difference, a.high, b.low))
+            return Range(_both(sub, a.low, b.high), _both(sub, a.high, b.low))
         case "min":
             highs = [high for high in (a.high, b.high) if high is not None]
             high = dim_min(*highs) if len(highs) > 1 else next(iter(highs), None)
@@ -126,11 +127,3 @@ def _binary(op: str, a: Range, b: Range) -> Range:
 
 def _both(combine: Callable[[Dim, Dim], Dim], a: Dim | None, b: Dim | None) -> Dim | None:
     return None if a is None or b is None else combine(a, b)
-
-
-def _sum(a: Dim, b: Dim) -> Dim:
-    return a + b
-
-
-def _difference(a: Dim, b: Dim) -> Dim:
-    return a - b

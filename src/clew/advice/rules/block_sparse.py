@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from clew.advice.graphs import constant, like, replacing
 from clew.advice.rule import AdviceRule, register_advice
 from clew.advice.rules.linear_chain import Linear
 from clew.advice.subject import Subject, layers_of
-from clew.ir.expr import Expr
+from clew.ir.expr import Call, Expr
 
 
 @register_advice
@@ -42,10 +43,7 @@ class BlockSparse(AdviceRule):
                     for n in range(groups)
                 ]
             )
-
-            def build(x: Expr, grouped: Array = grouped, groups: int = groups, call=call) -> Expr:  # type: ignore[no-untyped-def]
-                return like(call, x, constant(grouped), groups=groups)
-
+            build = partial(_grouped, call, grouped, groups)
             yield Candidate(
                 self.name,
                 f"compute a convolution of {layer.inputs} to {layer.outputs} channels in {groups} "
@@ -57,6 +55,11 @@ class BlockSparse(AdviceRule):
                 "rounding",
                 Change(replacing(self.name, call, [call.args[0]], build)),
             )
+
+
+def _grouped(call: Call, weight: Array, groups: int, x: Expr) -> Expr:
+    """Returns the convolution of an input in groups."""
+    return like(call, x, constant(weight), groups=groups)
 
 
 def _groups(weight: Array) -> int:

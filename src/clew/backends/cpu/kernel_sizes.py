@@ -34,7 +34,6 @@ class KernelSizes:
     function: Function
     dims: Mapping[str, Dim] = field(default_factory=dict)
     needs: tuple[SymDim, ...] = ()
-
     typical: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -34,6 +34,7 @@ from clew.codegen.lanes import (
 from clew.codegen.math import polynomials as poly
 from clew.codegen.math import vmath64
 from clew.ir.types import bits, is_float
+from clew.machine.instructions import rounds_by_call
 from clew.te.expr import INTRINSICS
 
 # ln 2 in two parts: products of the first with small integers are exact.
@@ -74,7 +75,7 @@ def _apply(name: str, args: Sequence[Lanes]) -> Lanes:
     """Returns a function of `f32` or `f64` lanes."""
     direct = _LLVM.get(name)
     if direct is not None:
-        if name == "round" and args[0].b.module.triple.startswith(_CALL_TO_ROUND):
+        if name == "round" and rounds_by_call(args[0].b.module.triple):
             direct = "llvm.rint"
         return args[0].intrinsic(direct, *args[1:])
     if args[0].dtype == "f64":
@@ -279,9 +280,6 @@ def _rsqrt(x: Lanes) -> Lanes:
     return 1.0 / x.intrinsic("llvm.sqrt")
 
 
-# Architectures on which LLVM may call a function to round. C99 has `rintf`; small C libraries lack
-# `roundevenf`, which gives the same numbers in the default rounding mode.
-_CALL_TO_ROUND: Final = ("arm", "thumb", "riscv")
 _LLVM: Final = {
     "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc",
     "round": "llvm.roundeven", "fma": "llvm.fma", "copysign": "llvm.copysign",
