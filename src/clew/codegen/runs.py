@@ -10,7 +10,6 @@ from typing import Final, TypeAlias
 
 from clew.codegen import vectors
 from clew.codegen.builder import Builder, Value, llvm_type
-from clew.codegen.math import arith
 from clew.ir.dims import Dim
 from clew.support.dataclass import dataclass
 
@@ -98,16 +97,12 @@ def masks_of_runs(
     most = max(map(len, readers.values()))
     if most > _MOST_READERS or any(run.length == 1 for run in runs):
         return []
-    none = Value("zeroinitializer", mask.dtype, mask.lanes)
     found: list[Value | None] = []
     for run in runs:
         lanes = [readers[run.base, run.start + n] for n in range(run.length)]
-        needed: Value | None = None
-        for turn in range(max(map(len, lanes))):
-            order = [own[turn] if turn < len(own) else mask.lanes for own in lanes]
-            some = _shuffled(b, mask, none, order)
-            needed = some if needed is None else arith.binary(b, "or", needed, some)
-        found.append(needed)
+        turns = range(max(map(len, lanes)))
+        orders = [[own[turn] if turn < len(own) else mask.lanes for own in lanes] for turn in turns]
+        found.append(vectors.masks_in_order(b, mask, orders))
     return found
 
 

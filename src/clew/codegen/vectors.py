@@ -12,9 +12,12 @@ from typing import Final
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
 
 # A load and its shuffle cost about as much as gathering this many elements.
 _LEAST_LANES_OF_LOAD: Final = 4
+# Masks are ordered as integers of this dtype, by the most lanes: a vector of it fits a register.
+_MASK_INTEGERS: Final = ((16, "i32"), (32, "i16"), (64, "i8"))
 # The width of a load under a mask in a vector register.
 _MASKED_BYTES: Final = 32
 
@@ -66,12 +69,11 @@ def _load_registers(
     bits, floats = f"i{8 * size}", f"f{8 * size}"
     type_ = llvm_type(floats, width)
     b.module.declare(masked, type_, ["ptr", llvm_type(bits, width)])
-    nothing = literal(False, "bool", lanes)
     found: list[Value] = []
     for start in range(0, lanes, width):
         part = mask
         if lanes != width:
-            part = in_order(b, mask, nothing, [min(start + n, lanes) for n in range(width)])
+            part = masks_in_order(b, mask, [[min(start + n, lanes) for n in range(width)]])
         wide = b.value(f"sext {part.typed} to {llvm_type(bits, width)}", bits, width)
         at = _at(b, stored, pointer, start) if start else pointer
         found.append(b.value(f"call {type_} @{masked}(ptr {at}, {wide.typed})", floats, width))
@@ -107,8 +109,7 @@ def load_every_other(
             wanted = {p for p, lane in lane_of.items() if active[lane]}
             part = literal_mask([n in wanted for n in range(lanes)])
         elif mask is not None:
-            nothing = literal(False, "bool", lanes)
-            part = in_order(b, mask, nothing, [lane_of.get(n, lanes) for n in range(lanes)])
+            part = masks_in_order(b, mask, [[lane_of.get(n, lanes) for n in range(lanes)]])
         parts.append(load_vector(b, stored, at, size, lanes, part))
     return in_order(b, parts[0], parts[1], places)
 
@@ -205,6 +206,20 @@ def in_order(b: Builder, first: Value, second: Value, order: Sequence[int]) -> V
     places = ", ".join(f"i32 {n}" for n in order)
     text = f"shufflevector {first.typed}, {second.typed}, <{len(order)} x i32> <{places}>"
     return b.value(text, first.dtype, len(order))
+
+
+def masks_in_order(b: Builder, mask: Value, orders: Sequence[Sequence[int]]) -> Value:
+    """Returns the lanes in which any of several orders of a mask holds; `mask.lanes` stands for a
+    lane that does not hold. LLVM moves lanes of masks in mask registers one by one, so they are
+    moved as integers.
+    """
+    dtype = next((name for most, name in _MASK_INTEGERS if mask.lanes <= most), "i8")
+    wide = b.value(f"sext {mask.typed} to {llvm_type(dtype, mask.lanes)}", dtype, mask.lanes)
+    nothing = literal(0, dtype, mask.lanes)
+    found = in_order(b, wide, nothing, orders[0])
+    for order in orders[1:]:
+        found = arith.binary(b, "or", found, in_order(b, wide, nothing, order))
+    return arith.binary(b, "lt", found, literal(0, dtype, found.lanes))
 
 
 def _mangled(dtype: str, lanes: int) -> str:
