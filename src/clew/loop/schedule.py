@@ -224,9 +224,11 @@ class Schedule(Shown):
 
     # --- the primitives, with their signatures ---
 
-    def split(self, loop: str, factor: int, tail: str = "peel", inside: int = 0) -> tuple[str, str]:
+    def split(
+        self, loop: str, factor: int, tail: str = "peel", inside: int = 0, rest: int = 0
+    ) -> tuple[str, str]:
         """Splits a loop; returns the names of the outer and the inner loop."""
-        some = {"inside": inside} if inside else {}
+        some = {name: n for name, n in (("inside", inside), ("rest", rest)) if n}
         self.apply("split", loop=loop, factor=factor, tail=tail, **some)
         return f"{loop}.o", f"{loop}.i"
 

@@ -62,6 +62,7 @@ def split(
     factor: int,
     tail: str = "peel",
     inside: int = 0,
+    rest: int = 0,
 ) -> Nest:
     """`for i in n` becomes `for i.o in n/factor: for i.i in factor`.
 
@@ -77,7 +78,8 @@ def split(
     below half the factor, it uses one smaller tile that repeats the last iteration. `shift` is
     `clamp` with a guard in that smaller tile, whose size is then half that of the others.
 
-    If n is known only at run time, `peel` runs the remainder as one guarded tile. `balance` uses
+    If n is known only at run time, `peel` runs the remainder as one guarded tile, or as guarded
+    tiles of `rest` iterations: whole vectors of it that are beyond n then do not run. `balance` uses
     ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
     so that it ends at n; it repeats some iterations of the previous tile. `once` uses the same
     tiles, but a guard skips these iterations, so that each iteration runs once.
@@ -104,7 +106,7 @@ def split(
             "clamp",
             "shift",
         ):
-            return single(_split_size(found, factor, tail, simplifier))
+            return single(_split_size(found, factor, tail, simplifier, rest))
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
             return _guarded(found, 0, -(-extent // factor), factor, simplifier)
@@ -127,7 +129,9 @@ def _iterations_inside(loop: For) -> Dim:
     return product(tuple(outer))
 
 
-def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> list[For]:
+def _split_size(
+    loop: For, factor: int, tail: str, simplifier: Simplifier, rest: int = 0
+) -> list[For]:
     """Returns the parts of a loop whose number of iterations may be known only in a run."""
     extent = loop.size
     whole = extent // factor
@@ -147,10 +151,12 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
         return _shifting(loop, factor, simplifier)
     if tail in ("balance", "once"):
         return [_evened(loop, factor, simplifier, once=tail == "once")]
-    rest = ceil_div(extent, factor) - whole
+    tiles = ceil_div(extent, factor) - whole
+    if rest:
+        tiles = ceil_div(extent - whole * factor, rest)
     return [
         _piece(loop, 0, whole, factor, simplifier),
-        _guarded(loop, whole * factor, rest, factor, simplifier),
+        _guarded(loop, whole * factor, tiles, rest or factor, simplifier),
     ]
 
 

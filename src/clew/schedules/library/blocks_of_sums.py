@@ -29,11 +29,10 @@ def divide_sums(schedule: Schedule) -> None:
     Sums of narrow operands stay whole: the rounding of operands is a larger error. So do partial
     sums in lanes, whose errors average out.
     """
-    done = set[str]()
-    for total in list(_sums(schedule.nest.body, (), {})):
-        if total.stage in done:
-            continue
-        done.add(total.stage)
+    # Copies of a sum whose loops are already split, those of small tiles, are divided before the
+    # others: splitting the others' loop makes one of the same name.
+    totals = {(t.stage, *(n.name for n in t.loops)): t for t in _sums(schedule.nest.body, (), {})}
+    for total in sorted(totals.values(), key=lambda t: len(t.loops), reverse=True):
         steps = 1
         for loop in reversed(total.loops):
             if loop.typical * steps <= total.most:

@@ -36,7 +36,7 @@ def reduce_in_vectors(
     if width < 2:
         return
     if partial > 1 and extent >= width * partial:
-        _, block = schedule.split(deepest, width * partial)
+        _, block = schedule.split(deepest, width * partial, rest=width)
         parts, lane = schedule.split(block, width, tail="guard")
         schedule.rfactor(info.name, parts, lane)
         schedule.unroll(parts)
@@ -44,7 +44,7 @@ def reduce_in_vectors(
         schedule.vectorize(lane)
         schedule.vectorize(f"{info.name}.rf1")
         return
-    _, lane = schedule.split(deepest, width)
+    _, lane = schedule.split(deepest, width, rest=min(width, target.vector_lanes(info.lane_dtype)))
     schedule.rfactor(info.name, lane)
     schedule.vectorize(lane)
     schedule.vectorize(f"{info.name}.rf0")
@@ -128,7 +128,8 @@ def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: St
         return
     extent = schedule.extent(last[0])
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
+    vector = lanes
     if info.is_chain_of_floats:
         lanes = lanes_of_chains(target, extent, lanes, whole=False)
-    _, lane = schedule.split(last[0], lanes)
+    _, lane = schedule.split(last[0], lanes, rest=vector)
     schedule.vectorize(lane)

@@ -103,6 +103,6 @@ def lanes_of_chains(target: Target, extent: int, lanes: int, *, whole: bool = Tr
     if lanes != target.vector_lanes("f32"):
         return lanes
     most = MOST_CHAINS * lanes
-    if not whole and extent >= 2 * most:
+    if not whole and extent >= 2 * most - 1:
         return most
     return math.gcd(extent, most) if extent % lanes == 0 else lanes
