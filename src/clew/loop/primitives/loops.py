@@ -76,7 +76,8 @@ def split(
     iteration several times and stores it once. `clamp` moves the last tile, of the whole or
     half the size, back so that it ends at n; some iterations are thus computed twice. For n
     below half the factor, it uses one smaller tile that repeats the last iteration. `shift` is
-    `clamp` with a guard in that smaller tile, whose size is then half that of the others.
+    `clamp` with tiles of an eighth of the size, or of one iteration, in its place, which are moved
+    back likewise: it has no guards.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile, or as guarded
     tiles of `rest` iterations: whole vectors of it that are beyond n then do not run. `balance` uses
@@ -269,12 +270,15 @@ def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
 
 
 def _shifting(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
-    """Returns the tiles of `_clamped`, but with a guard in the tile of a loop shorter than half a
-    tile.
+    """Returns the tiles of `_clamped`, but in a loop shorter than half a tile, small tiles of which
+    the last is moved back likewise, so that no tile has a guard: an eighth of the size, or one.
     """
-    found, halves = _moved(loop, factor, simplifier)
-    if halves != 1:
-        found.append(_guarded(loop, 0, 1 - halves, max(factor // 2, 1), simplifier))
+    found, above = _moved(loop, factor, simplifier)
+    for size_ in dict.fromkeys((max(factor // 8, 1), 1)):
+        reached = _reaches(loop.size, size_)
+        tiles = (reached - above) * ceil_div(loop.size, size_)
+        found.append(_shifted(loop, 0, tiles, size_, simplifier))
+        above = reached
     return [tile for tile in found if tile.size != 0]
 
 
