@@ -36,7 +36,7 @@ def reduce_in_vectors(
     if width < 2:
         return
     if partial > 1 and extent >= width * partial:
-        _, block = schedule.split(deepest, width * partial, rest=width)
+        _, block = _split_free(schedule, deepest, width * partial, width)
         parts, lane = schedule.split(block, width, tail="guard")
         schedule.rfactor(info.name, parts, lane)
         schedule.unroll(parts)
@@ -44,10 +44,19 @@ def reduce_in_vectors(
         schedule.vectorize(lane)
         schedule.vectorize(f"{info.name}.rf1")
         return
-    _, lane = schedule.split(deepest, width, rest=min(width, target.vector_lanes(info.lane_dtype)))
+    vector = min(width, target.vector_lanes(info.lane_dtype))
+    _, lane = _split_free(schedule, deepest, width, vector)
     schedule.rfactor(info.name, lane)
     schedule.vectorize(lane)
     schedule.vectorize(f"{info.name}.rf0")
+
+
+def _split_free(schedule: Schedule, loop: str, width: int, vector: int) -> tuple[str, str]:
+    """Splits a loop into groups of vectors. The remainder of a free size is single vectors, as its
+    group may be mostly empty.
+    """
+    several = width > vector and not schedule.is_static(loop)
+    return schedule.split(loop, width, rest=vector if several else 0)
 
 
 def joined(
@@ -131,5 +140,5 @@ def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: St
     vector = lanes
     if info.is_chain_of_floats:
         lanes = lanes_of_chains(target, extent, lanes, whole=False)
-    _, lane = schedule.split(last[0], lanes, rest=vector)
+    _, lane = _split_free(schedule, last[0], lanes, vector)
     schedule.vectorize(lane)
