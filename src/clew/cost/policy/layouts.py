@@ -95,6 +95,10 @@ LEAST_BLOCK_OF_PATCHES: Final = threshold(
 MOST_COLUMNS_JOINED: Final = threshold(
     8, "channels", "more channels leave few lanes of dot products empty without joining columns"
 )
+READS_OF_MAXIMA: Final = threshold(
+    4, "positions", "of an image that are moved while one is read for the maxima of a region, "
+    "channel by channel: sums share the products of a line, maxima do not", measured="Zen 4",
+)  # fmt: skip
 CHANNELS_TO_SAMPLE: Final = threshold(
     8, "channels", "fewer channels of a sampled image do not fill vectors"
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.cost.policy.layouts import READS_OF_MAXIMA
 from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType
@@ -215,8 +216,10 @@ _IMAGES = np.array([1, 0, 1, 0])
 
 
 def _positions(attrs: Attrs, types: Sequence[TensorType]) -> int:
-    """Returns about how many positions of images are read: two along each axis for every point."""
-    found = typical(types[1].shape[0])
+    """Returns about how many positions of images are read: two along each axis for every point.
+    Those of maxima count for several.
+    """
+    found = typical(types[1].shape[0]) * (READS_OF_MAXIMA if attrs.mode == "max" else 1)
     for size, bins in zip(types[0].shape[2:4], attrs.out, strict=True):
         points = attrs.samples or -(-typical(size) // (_REGIONS_A_SIDE * bins))
         found *= 2 * bins * points
