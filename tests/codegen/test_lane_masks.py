@@ -12,7 +12,7 @@ from clew.codegen.address import element_bytes
 from clew.codegen.builder import Builder, Value
 from clew.codegen.lane_masks import lanes_at_least_zero
 from clew.codegen.math import arith
-from clew.codegen.vectors import literal_mask, load_every_other, load_vector
+from clew.codegen.vectors import literal_mask, load_every_other, load_vector, masks_in_order
 from clew.ir.types import to_numpy
 from clew.machine.target import target_of
 
@@ -55,6 +55,22 @@ def test_every_other_element_under_a_mask(
     every: Any = np.concatenate([values, values])[::2]
     for wanted in np.random.default_rng(lanes).integers(0, 2, (20, lanes)).astype(np.int32):
         np.testing.assert_array_equal(run(values, wanted), np.where(wanted, every, 0))
+
+
+@pytest.mark.parametrize("lanes", [2, 8, 16, 32, 64])
+def test_masks_in_order(compile_lanes: Callable[..., Callable[..., np.ndarray]], lanes: int) -> None:
+    rng = np.random.default_rng(lanes)
+    orders = rng.integers(0, lanes + 1, (2, lanes))  # `lanes`: a lane that does not hold
+
+    def emit(b: Builder, args: Sequence[Value]) -> Value:
+        mask = b.value(f"trunc {args[0].typed} to <{lanes} x i1>", "bool", lanes)
+        found = masks_in_order(b, mask, orders.tolist())
+        return b.value(f"zext {found.typed} to <{lanes} x i32>", "i32", lanes)
+
+    run = compile_lanes(emit, ["i32"], lanes)
+    for given in rng.integers(0, 2, (5, lanes)).astype(np.int32):
+        held = np.append(given, 0)
+        np.testing.assert_array_equal(run(given), held[orders[0]] | held[orders[1]])
 
 
 @pytest.mark.parametrize("name", ["cpu-avx2", "cpu-avx512"])

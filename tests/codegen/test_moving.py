@@ -7,17 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from guarded import run
+from sized import SizedKernel, primitive
 
 from clew import te
 from clew.codegen.kernel import emit_kernel
 from clew.ir.dims import Dim, SymDim
-from clew.ir.types import to_numpy
+from clew.ir.expr import Expr, Var
+from clew.ir.types import TensorType, to_numpy
 from clew.loop.interpret import interpret
 from clew.loop.ir import Nest, Store, walk
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target, host, target_of
+from clew.ops.registry import get_op
 from clew.runtime.guard import GuardSide
 from clew.schedules.plan import schedule_kernel
 from clew.support.errors import ScheduleError
@@ -191,6 +194,32 @@ def test_lanes_at_different_distances_are_different_loads() -> None:
     nest = schedule_kernel(lower("lanes", [x], [y]), target).schedule.nest
     text = emit_kernel(nest, print_nest(nest), "lanes", target).llvm
     assert text.count("call <16 x float> @llvm.masked.gather") == 2
+
+
+SHORT = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 66)
+
+
+def test_short_axes_of_free_sizes_are_turned() -> None:
+    x = Var("x", TensorType(tuple(SymDim.symbol(n, least=0) for n in "abc"), "f32"))
+    kernel = SizedKernel(primitive(get_op("transpose")(x, axes=(0, 2, 1)), [x]), target_of("cpu"))
+    _check_sizes(kernel, [(2, m, n) for m in SHORT for n in (3, SHORT[-1 - m % len(SHORT)])])
+
+
+def test_lines_of_free_sizes_are_enlarged() -> None:
+    """Pairs of lanes read one element, also in the remainder of a line."""
+    x = Var("x", TensorType(tuple(SymDim.symbol(n, least=1) for n in "abc"), "f32"))
+    y: Expr = get_op("repeat")(x, repeats=2, axis=2, size=2 * SymDim.symbol("c"))
+    kernel = SizedKernel(primitive(y, [x]), target_of("cpu"))
+    _check_sizes(kernel, [(2, 3, n) for n in SHORT if n])
+
+
+def _check_sizes(kernel: SizedKernel, shapes: list[tuple[int, ...]]) -> None:
+    rng = np.random.default_rng(0)
+    for turn, shape in enumerate(shapes):
+        given = [rng.standard_normal(shape, np.float32)]
+        sizes = dict(zip("abc", shape, strict=True))
+        (found,) = kernel.run(given, sizes, side=list(GuardSide)[turn % 2])
+        np.testing.assert_array_equal(found, kernel.expected(given, sizes)[0], str(shape))
 
 
 def _emitted(shape: tuple[Dim, ...], order: tuple[int, ...]) -> str:

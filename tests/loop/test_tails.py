@@ -85,6 +85,23 @@ def test_every_iteration_runs(extent: str, tail: str) -> None:
             assert all(value_at(loop.size, sizes) >= 0 for loop in tiles)
 
 
+def test_a_remainder_of_small_tiles() -> None:
+    schedule = Schedule(copied(N))
+    outer, _ = schedule.split("out.i", 8, rest=3)
+    nest = schedule.finished()
+    for n in SIZES:
+        assert counted(nest, {"n": n}) == Counter({("out", (i,)): 1 for i in range(n)})
+        tiles = [value_at(loop.size, {"n": n}) for loop in loops(nest.body) if loop.name == outer]
+        assert tiles == [n // 8, -(-(n % 8) // 3)]
+
+
+@pytest.mark.parametrize("factor", [1, 2, 4, 16, 32])
+def test_short_loops_are_shifted_without_guards(factor: int) -> None:
+    schedule = Schedule(copied(N))
+    schedule.split("out.i", factor, tail="shift")
+    assert "if" not in print_nest(schedule.finished()).text.split()
+
+
 FROM_ZERO: dict[str, Dim] = {"z": Z, "8*z": 8 * Z, "z+1": Z + 1, "z+n": Z + N, "z*n": Z * N}
 
 

@@ -4,6 +4,7 @@ they lie.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -245,6 +246,16 @@ def test_few_of_a_free_number_of_rows_read_a_matrix_where_it_lies(turn: int, row
     assert rules(compiled) == wanted
 
 
+def test_few_of_a_free_number_of_rows_sum_long_blocks() -> None:
+    """Each tile of rows adds its sums to totals in memory only after many steps."""
+    graph = Graph()
+    y = graph("nn.dense", graph.x(N, 1000), graph.w(1000, 10), weight_layout="KN")
+    (kernel,) = clew.compile(module(graph, y), target="cpu-avx512", cache=False).kernels
+    blocks = re.findall(r"for dense\.k\.o(?:\.o)? in (\d+)", kernel.loops)
+    assert len(blocks) > 2
+    assert max(map(int, blocks)) < 10
+
+
 @pytest.mark.parametrize("depth", [24, T])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 35), (6, 64), (40, 7)])
 def test_free_rows_and_columns(depth: Any, rows: int, columns: int) -> None:
@@ -338,6 +349,16 @@ def test_small_images_are_multiplied_by_weights_as_they_lie(
     compiled = check(module(graph, y), {}, weight[0], **options)
     assert not any("layout_transform" in kernel.name for kernel in compiled.kernels)
     assert any("dense" in k.name or "matmul" in k.name for k in compiled.kernels)
+
+
+def test_pixels_of_a_plain_image_are_multiplied_as_they_lie() -> None:
+    def rule(size: int) -> list[str]:
+        graph = Graph()
+        y = graph("nn.conv2d", graph.x(1, 32, size, size), graph.x(17, 32, 1, 1))
+        return rules(clew.compile(module(graph, y), target="cpu-avx512"))
+
+    assert "conv" not in rule(40)
+    assert "conv" in rule(300)  # beyond the caches
 
 
 def test_weights_that_serve_many_pixels_are_packed() -> None:

@@ -16,6 +16,18 @@ from clew.machine.target import Target
 from clew.runtime.guard import GuardSide
 
 
+def test_maxima_read_an_image_with_its_channels_last_sooner() -> None:
+    def turns(mode: str) -> bool:
+        graph = Graph()
+        inputs = graph.x(1, 16, 30, 30), graph.x(1, 4), graph.x(1, dtype="i64")
+        y = graph("nn.roi_align", *inputs, out=(5, 5), samples=2, mode=mode)
+        module = Module({"main": Function(graph.inputs, Tuple([y]), {"outputs": ("y",)})})
+        return any("transpose" in k.name for k in clew.compile(module, threads=1).kernels)
+
+    assert turns("max")
+    assert not turns("avg")
+
+
 @pytest.mark.parametrize(
     ("channels", "count", "samples", "mode"),
     [(3, 1, 2, "avg"), (8, 2, 0, "avg"), (19, 1, 2, "max"), (17, 2, 1, "avg"), (1, 1, 0, "max")],
