@@ -58,7 +58,9 @@ def test_every_other_element_under_a_mask(
 
 
 @pytest.mark.parametrize("lanes", [2, 8, 16, 32, 64])
-def test_masks_in_order(compile_lanes: Callable[..., Callable[..., np.ndarray]], lanes: int) -> None:
+def test_masks_in_order(
+    compile_lanes: Callable[..., Callable[..., np.ndarray]], lanes: int
+) -> None:
     rng = np.random.default_rng(lanes)
     orders = rng.integers(0, lanes + 1, (2, lanes))  # `lanes`: a lane that does not hold
 
