@@ -80,9 +80,9 @@ def split(
     back likewise: it has no guards.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile, or as guarded
-    tiles of `rest` iterations: whole vectors of it that are beyond n then do not run. `balance` uses
-    ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
-    so that it ends at n; it repeats some iterations of the previous tile. `once` uses the same
+    tiles of `rest` iterations: whole vectors of it that are beyond n then do not run. `balance`
+    uses ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile
+    back so that it ends at n; it repeats some iterations of the previous tile. `once` uses the same
     tiles, but a guard skips these iterations, so that each iteration runs once.
 
     `inside` limits the split to those copies of the loop whose inner loops, except the innermost
