@@ -139,6 +139,8 @@ def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: St
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
     vector = lanes
     if info.is_chain_of_floats:
-        lanes = lanes_of_chains(target, extent, lanes, whole=False)
+        # The remainder of a free size is single vectors, so groups cost nothing if it is short.
+        long = extent if schedule.is_static(last[0]) else 2 * MOST_LANES
+        lanes = lanes_of_chains(target, long, lanes, whole=False)
     _, lane = _split_free(schedule, last[0], lanes, vector)
     schedule.vectorize(lane)

@@ -94,7 +94,7 @@ def vector_factor(target: Target, dtype: str, extent: int) -> int:
 def lanes_of_chains(target: Target, extent: int, lanes: int, *, whole: bool = True) -> int:
     """Returns the lanes to compute together if each of `lanes` needs a long dependent chain of
     instructions: several vectors, if the axis divides into them or, unless they must be `whole`,
-    has two such groups, or one less element: free sizes count as 127.
+    has at least two such groups.
 
     A core's reorder window holds only one or two more chains as long as a GELU's. If the
     instructions of several vectors alternate, their latencies overlap: with four vectors, a GELU
@@ -103,6 +103,6 @@ def lanes_of_chains(target: Target, extent: int, lanes: int, *, whole: bool = Tr
     if lanes != target.vector_lanes("f32"):
         return lanes
     most = MOST_CHAINS * lanes
-    if not whole and extent >= 2 * most - 1:
+    if not whole and extent >= 2 * most:
         return most
     return math.gcd(extent, most) if extent % lanes == 0 else lanes
