@@ -98,6 +98,10 @@ class Chain(Generic[B]):
 
     def _note(self, served: Served[B], shapes: Sequence[tuple[int, ...]]) -> None:
         """Notes what serves the latest call, with inputs of these shapes."""
+        if served.is_never_native:
+            if self._current[0] is not served:
+                self._current = served, None
+            return
         dtypes, native = self._dtypes, None
         if dtypes is not None and not self.interface.deciding:
             native = served.native(shapes, dtypes)

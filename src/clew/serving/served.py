@@ -114,6 +114,13 @@ class Served(Shown, Generic[B]):
         return native
 
     @cached_property
+    def is_never_native(self) -> bool:
+        """Whether no call has a native form: the program is not one segment, and no other one will
+        take its place.
+        """
+        return self.often is None and only_segment(self.program) is None
+
+    @cached_property
     def build(self) -> B:
         """The build. Errors: those of a build, if it has to be made."""
         if self.made is not None:

@@ -21,8 +21,10 @@ from clew.support.text_arrays import TEXT, provided
 
 Array = np.ndarray[Any, Any]
 
-FEW_TEXTS: Final = 16
-"""Up to this many texts, Python's own functions are faster than a native call."""
+FEW_TEXTS: Final = 1
+"""Up to this many texts, Python's own functions are as fast as a native call."""
+
+_CLOSE: Final = 16  # elements between two that native code leaves to Python
 
 GOOD: Final = 0
 """The status of a call that read all texts."""
@@ -32,8 +34,8 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class TextCode:
-    """The native functions, called with addresses and numbers. They hold the GIL, so that no text
-    changes or is freed during a call.
+    """The native functions, called with arrays (no subclass), addresses and numbers. They hold the
+    GIL, so that no text changes or is freed during a call.
     """
 
     check: Function
@@ -47,6 +49,7 @@ class TextCode:
     count_grams: Function
     numbers: Function
     decimals: Function
+    integers: Function
 
 
 def text_code() -> TextCode | None:
@@ -63,9 +66,9 @@ def flat_texts(array: Array) -> Array:
     """
     if array.dtype.char != TEXT.char:
         raise ValueError(f"an array of {array.dtype} holds no texts")
-    if array.ndim == 1 and array.flags.c_contiguous:
+    if array.ndim == 1 and type(array) is np.ndarray and array.flags.c_contiguous:
         return array
-    return np.ascontiguousarray(array).reshape(-1)
+    return np.asarray(np.ascontiguousarray(array)).reshape(-1)
 
 
 def characters(array: Array) -> int:
@@ -73,7 +76,7 @@ def characters(array: Array) -> int:
     code = text_code() if array.size > FEW_TEXTS else None
     if code is not None:
         flat = flat_texts(array)
-        found: int = code.length(address_of(flat), flat.size, id(str))
+        found: int = code.length(flat, flat.size, id(str))
         if found >= 0:
             return found
     return sum(map(len, array.reshape(-1).tolist()))
@@ -103,7 +106,6 @@ class TextTable:
         self._count = keys.size
         self._keys = flat_texts(keys).copy()  # the table points into these texts
         self._table: Array | None = None
-        self._address = 0
         self._dict: dict[str, int] = {key: n for n, key in enumerate(self._keys.tolist())}
         code = text_code()
         if code is None:
@@ -114,8 +116,7 @@ class TextTable:
         table[tables.TABLE_MASK] = slots - 1
         table[tables.TABLE_SECRET] = _secret()
         table[tables.TABLE_UNKNOWN] = self._count
-        self._address = address_of(table)
-        if code.fill(address_of(self._keys), self._count, self._address) == GOOD:
+        if code.fill(self._keys, self._count, table) == GOOD:
             self._table, self._code = table, code
 
     def __call__(self, texts: Array) -> Array:
@@ -123,7 +124,7 @@ class TextTable:
         size = texts.size
         if size > FEW_TEXTS and self._table is not None:
             flat, out = flat_texts(texts), np.empty(size, np.int64)
-            status = self._code.places(address_of(flat), size, self._address, address_of(out))
+            status = self._code.places(flat, size, self._table, out)
             if status == GOOD:
                 return out if texts.ndim == 1 else out.reshape(texts.shape)
         found = map(self._dict.get, texts.reshape(-1).tolist(), repeat(self._count))
@@ -141,8 +142,7 @@ def concatenated(a: Array, b: Array) -> Array | None:
         return None
     left, right, out = flat_texts(a), flat_texts(b), np.empty(count, TEXT)
     status = code.concat(
-        address_of(left), int(a.size > 1), address_of(right), int(b.size > 1), count, id(str),
-        address_of(out),
+        left, int(a.size > 1), right, int(b.size > 1), count, id(str), out
     )  # fmt: skip
     return out.reshape(shape) if status == GOOD else None
 
@@ -164,7 +164,7 @@ class Splitter:
         rule[tables.RULE_SINGLE] = last if single else -1
         self._empty = ""
         rule[tables.RULE_EMPTY] = id(self._empty)
-        self._rule, self._address = rule, address_of(rule)
+        self._rule = rule
 
     def counts(self, texts: Array) -> tuple[Array, int, int] | None:
         """Returns the number of pieces of each text of a contiguous row, `i64[n]`, the largest and
@@ -175,7 +175,7 @@ class Splitter:
             return None
         size = texts.size
         counts = np.empty(size + 2, np.int64)
-        if code.split(address_of(texts), size, self._address, address_of(counts), 0, None) != GOOD:
+        if code.split(texts, size, self._rule, counts, 0, 0) != GOOD:
             return None
         return counts[:size], int(counts[size]), int(counts[size + 1])
 
@@ -187,7 +187,7 @@ class Splitter:
         assert code is not None
         out, counts = np.empty((texts.size, width), TEXT), np.empty(texts.size + 2, np.int64)
         status = code.split(
-            address_of(texts), texts.size, self._address, address_of(counts), width, address_of(out)
+            texts, texts.size, self._rule, counts, width, out
         )
         return out if status == GOOD else None
 
@@ -215,7 +215,7 @@ class Automaton:
             return None
         flat = flat_texts(texts)
         out = np.empty(flat.size, np.bool_)
-        status = code.match(address_of(flat), flat.size, address_of(self._packed), address_of(out))
+        status = code.match(flat, flat.size, self._packed, out)
         return out.reshape(texts.shape) if status == GOOD else None
 
 
@@ -239,12 +239,12 @@ class GramTable:
         table[tables.GRAMS_SECRET] = _secret()
         table[tables.GRAMS_WEIGHTS] = address_of(self._weights)
         table[tables.GRAMS_COLUMNS] = weights.size
-        self._table, self._address = table, address_of(table)
+        self._table = table
         found = [np.zeros(0, np.int64)]
         for some in grams:
             tokens = np.ascontiguousarray(some, np.int64)
             numbers = np.empty(len(tokens), np.int64)
-            code.fill_grams(address_of(tokens), *tokens.shape, self._address, address_of(numbers))
+            code.fill_grams(tokens, *tokens.shape, table, numbers)
             found.append(numbers)
         numbers = np.concatenate(found)
         self._distinct = int(table[tables.GRAMS_COUNT])
@@ -271,7 +271,7 @@ class GramTable:
         out = np.zeros((rows, width), np.float32)
         how = tables.GRAMS_PLAIN if self._again is not None else _MODES[mode]
         self._count_grams(
-            address_of(tokens), rows, size, skips, self._address, width, how, address_of(out)
+            tokens, rows, size, skips, self._table, width, how, out
         )
         if self._again is not None:
             to, source = self._again
@@ -299,7 +299,6 @@ def weighted(counts: Array, weights: Array, mode: str) -> Array:
 
 
 _POWERS: Final = np.array([float(10**n) for n in range(23)])  # exact
-_POWERS_AT: Final = address_of(_POWERS)
 
 
 def read_decimals(texts: Array, one: Callable[[str], float]) -> tuple[Array, int]:
@@ -311,10 +310,10 @@ def read_decimals(texts: Array, one: Callable[[str], float]) -> tuple[Array, int
     code = text_code() if texts.size > FEW_TEXTS else None
     if code is None:
         return numbers, 0
-    read, at, to = code.numbers, address_of(texts), address_of(numbers)
+    read, size, kind = code.numbers, texts.size, id(str)
 
     def go(start: int) -> int:
-        found: int = read(at, start, texts.size, id(str), _POWERS_AT, to)
+        found: int = read(texts, start, size, kind, _POWERS, numbers)
         return found
 
     def single(place: int) -> None:
@@ -335,16 +334,34 @@ def spelled_decimals(
     code = text_code() if numbers.size > FEW_TEXTS else None
     if code is None:
         return texts, 0
-    write, at, to = code.decimals, address_of(numbers), address_of(texts)
+    write, size = code.decimals, numbers.size
 
     def go(start: int) -> int:
-        found: int = write(at, single_precision, start, numbers.size, _POWERS_AT, to)
+        found: int = write(numbers, single_precision, start, size, _POWERS, texts)
         return found
 
     def single(place: int) -> None:
         texts[place] = one(place)
 
     return texts, _resumed(go, numbers.size, single)
+
+
+_TRUE, _FALSE = "True", "False"
+
+
+def spelled_integers(numbers: Array) -> Array | None:
+    """Returns texts of a contiguous row of integers or truths (`True`, `False`); None if native
+    code does not write them, which it does for more than a few.
+    """
+    code = text_code() if numbers.size > FEW_TEXTS else None
+    if code is None:
+        return None
+    dtype, texts = numbers.dtype, np.empty(numbers.size, TEXT)
+    width = 0 if dtype.kind == "b" else dtype.itemsize
+    status = code.integers(
+        numbers, width, dtype.kind == "i", numbers.size, id(_TRUE), id(_FALSE), texts
+    )
+    return texts if status == GOOD else None
 
 
 def _resumed(go: Callable[[int], int], count: int, one: Callable[[int], None]) -> int:
@@ -356,6 +373,6 @@ def _resumed(go: Callable[[int], int], count: int, one: Callable[[int], None]) -
         one(place)
         start = place + 1
         place = go(start)
-        if place < count and place - start < FEW_TEXTS:
+        if place < count and place - start < _CLOSE:
             return place
     return count

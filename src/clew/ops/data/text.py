@@ -35,6 +35,7 @@ from clew.support.native_texts import (
     flat_texts,
     read_decimals,
     spelled_decimals,
+    spelled_integers,
 )
 from clew.support.text_arrays import TEXT, text_array
 
@@ -532,9 +533,12 @@ def text_from_number(x: Array) -> Array:
     Errors: T105. Source: ONNX Cast-25, which leaves the digits open; the digits follow onnx's
     reference evaluator, that is, NumPy's `str`, and the notation is Python's for all floats.
     """
-    if x.dtype.kind != "f":
-        return text_array(list(map(str, x.reshape(-1).tolist())), x.shape)
     flat = np.ascontiguousarray(x).reshape(-1)
+    if x.dtype.kind != "f":
+        spelled = spelled_integers(flat)
+        if spelled is None:
+            spelled = text_array(list(map(str, flat.tolist())), flat.shape)
+        return spelled.reshape(x.shape)
     narrow = x.dtype.itemsize < 4
     if narrow:
         return text_array(_float_texts(flat), x.shape)
