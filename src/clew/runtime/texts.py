@@ -17,7 +17,6 @@ from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.locks import once
 from clew.support.native_texts import (
-    FEW_TEXTS,
     GOOD,
     TextCode,
     flat_texts,
@@ -82,13 +81,9 @@ provide(native_code)
 
 def are_texts(array: Array) -> bool:
     """`holds_text` of an array of objects, in native code."""
-    size = array.size
-    if size <= FEW_TEXTS:
-        return holds_text(array)
     code = text_code()
     if code is None:
         return holds_text(array)
     flat = flat_texts(array)
-    status: int = code.check(flat, size, id(str))
+    status: int = code.check(flat, flat.size, id(str))
     return status == GOOD
-

@@ -21,9 +21,6 @@ from clew.support.text_arrays import TEXT, provided
 
 Array = np.ndarray[Any, Any]
 
-FEW_TEXTS: Final = 1
-"""Up to this many texts, Python's own functions are as fast as a native call."""
-
 _CLOSE: Final = 16  # elements between two that native code leaves to Python
 
 GOOD: Final = 0
@@ -73,7 +70,7 @@ def flat_texts(array: Array) -> Array:
 
 def characters(array: Array) -> int:
     """Returns the number of characters of an array's texts."""
-    code = text_code() if array.size > FEW_TEXTS else None
+    code = text_code()
     if code is not None:
         flat = flat_texts(array)
         found: int = code.length(flat, flat.size, id(str))
@@ -122,7 +119,7 @@ class TextTable:
     def __call__(self, texts: Array) -> Array:
         """Returns the position of each text, `i64` of the shape of `texts`."""
         size = texts.size
-        if size > FEW_TEXTS and self._table is not None:
+        if self._table is not None:
             flat, out = flat_texts(texts), np.empty(size, np.int64)
             status = self._code.places(flat, size, self._table, out)
             if status == GOOD:
@@ -132,11 +129,11 @@ class TextTable:
 
 
 def concatenated(a: Array, b: Array) -> Array | None:
-    """Returns the texts of two arrays, joined element by element. None if native code does not do
-    it: for few texts, and if the shapes differ and neither array has a single element.
+    """Returns the texts of two arrays, joined element by element. None without native code, and if
+    the shapes differ and neither array has a single element.
     """
     count = max(a.size, b.size)
-    code = text_code() if count > FEW_TEXTS else None
+    code = text_code()
     shape = a.shape if a.size == count and a.ndim >= b.ndim else b.shape
     if code is None or not all(x.shape == shape or x.size == 1 for x in (a, b)):
         return None
@@ -186,9 +183,7 @@ class Splitter:
         code = text_code()
         assert code is not None
         out, counts = np.empty((texts.size, width), TEXT), np.empty(texts.size + 2, np.int64)
-        status = code.split(
-            texts, texts.size, self._rule, counts, width, out
-        )
+        status = code.split(texts, texts.size, self._rule, counts, width, out)
         return out if status == GOOD else None
 
 
@@ -270,9 +265,7 @@ class GramTable:
         rows, size = tokens.shape
         out = np.zeros((rows, width), np.float32)
         how = tables.GRAMS_PLAIN if self._again is not None else _MODES[mode]
-        self._count_grams(
-            tokens, rows, size, skips, self._table, width, how, out
-        )
+        self._count_grams(tokens, rows, size, skips, self._table, width, how, out)
         if self._again is not None:
             to, source = self._again
             out[:, to] = out[:, source]
@@ -301,13 +294,14 @@ def weighted(counts: Array, weights: Array, mode: str) -> Array:
 _POWERS: Final = np.array([float(10**n) for n in range(23)])  # exact
 
 
-def read_decimals(texts: Array, one: Callable[[str], float]) -> tuple[Array, int]:
+def read_decimals(texts: Array, one: Callable[[str], float] | None = None) -> tuple[Array, int]:
     """Returns the numbers that a contiguous row of texts spells, `f64[n]`, and how many of them
     were read: 0 without native code. `one` reads the few texts that native code does not; the rest
-    is left where these are not few.
+    is left where these are not few. Without `one`, only plain decimals of up to 15 digits are read,
+    up to the first text that is none.
     """
     numbers = np.empty(texts.size, np.float64)
-    code = text_code() if texts.size > FEW_TEXTS else None
+    code = text_code()
     if code is None:
         return numbers, 0
     read, size, kind = code.numbers, texts.size, id(str)
@@ -316,8 +310,12 @@ def read_decimals(texts: Array, one: Callable[[str], float]) -> tuple[Array, int
         found: int = read(texts, start, size, kind, _POWERS, numbers)
         return found
 
+    if one is None:
+        return numbers, go(0)
+    single_one = one
+
     def single(place: int) -> None:
-        numbers[place] = one(texts[place])
+        numbers[place] = single_one(texts[place])
 
     return numbers, _resumed(go, texts.size, single)
 
@@ -331,7 +329,7 @@ def spelled_decimals(
     are not few.
     """
     texts = np.empty(numbers.size, TEXT)
-    code = text_code() if numbers.size > FEW_TEXTS else None
+    code = text_code()
     if code is None:
         return texts, 0
     write, size = code.decimals, numbers.size
@@ -350,10 +348,10 @@ _TRUE, _FALSE = "True", "False"
 
 
 def spelled_integers(numbers: Array) -> Array | None:
-    """Returns texts of a contiguous row of integers or truths (`True`, `False`); None if native
-    code does not write them, which it does for more than a few.
+    """Returns texts of a contiguous row of integers or truths (`True`, `False`); None without
+    native code.
     """
-    code = text_code() if numbers.size > FEW_TEXTS else None
+    code = text_code()
     if code is None:
         return None
     dtype, texts = numbers.dtype, np.empty(numbers.size, TEXT)

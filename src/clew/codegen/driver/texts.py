@@ -290,8 +290,8 @@ done:
   ret ptr %slot
 }
 
-; Calls another function of this module for Python, in a tenth of the time that ctypes takes. It is
-; a PyCFunction with METH_FASTCALL; the first item of %self is the address of the record of the call.
+; Calls another function of this module for Python, in a tenth of the time that ctypes takes: a
+; PyCFunction with METH_FASTCALL. The first item of %self is the address of the call's record.
 ; An argument is a number, or an array, of which the address of the first element is passed.
 define ptr @clew_text_call(ptr %self, ptr %given, i64 %count) nounwind {
 entry:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -18,14 +17,13 @@ from clew.ops.registry import Sample, Traits, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.support.native_texts import TextTable
-from clew.support.text_arrays import TEXT, text_array
+from clew.support.text_arrays import TEXT
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
 _KEYS = np.array([-3, 0, 4, 9, 100])
 _FEW_KEYS: Final = 128
-_FEW_ELEMENTS: Final = 16  # up to which a dictionary finds their values sooner
 _DENSE: Final = 4  # numbers in the range of keys that a table has for each of them
 _TEXTS, _NONE = np.array(["a", "b", "c"], TEXT), np.array("none", TEXT)
 
@@ -126,19 +124,10 @@ class _Pairs:
     def __init__(self, keys: Array, values: Array, default: Array) -> None:
         self._places = places_among(keys)
         self._values = np.append(values, default)
-        self._dict = dict(zip(keys.tolist(), values.tolist(), strict=True))
-        self._default = default.item()
 
     def __call__(self, x: Array) -> Array:
         """Returns the values of the elements of an array."""
-        if x.size > _FEW_ELEMENTS:
-            return self._values.take(self._places(x))
-        flat = x if x.ndim == 1 else x.reshape(-1)
-        found: Iterator[Any] = map(self._dict.get, flat.tolist(), repeat(self._default))
-        if self._values.dtype == TEXT:
-            return text_array(list(found), x.shape)
-        made = np.fromiter(found, self._values.dtype, flat.size)
-        return made if x.ndim == 1 else made.reshape(x.shape)
+        return self._values.take(self._places(x))
 
 
 def places_among(keys: Array) -> Callable[[Array], Array]:
@@ -199,22 +188,25 @@ def _text_lookup_types(x: Type, keys: Type, values: Type, default: Type) -> Type
         Sample(np.array([[0, 9], [-3, 100]]), _KEYS),
         Sample(np.array(["b", "a"], TEXT), _TEXTS),
         Sample(np.array([["b"], ["a"]], TEXT), _TEXTS),
+        Sample(np.array([["b", "?"], ["", "a"]], TEXT), _TEXTS, zeros=True),
+        Sample(np.array([[7, 300]]), np.arange(2 * _FEW_KEYS), zeros=True),
         Sample(np.array([[7, 200]]), np.arange(2 * _FEW_KEYS)),
         Sample(np.array(["b", "?"], TEXT), _TEXTS, error="T163"),
         Sample(f32(3), _KEYS, error="T101"),
         Sample(i64(3), i64(3, 2), error="T102"),
     ),
 )
-def one_hot_of_keys(x: Array, keys: Array) -> Array:
-    """1 if an element equals a key, else 0, along a new last axis: `f32[..., n]`.
+def one_hot_of_keys(x: Array, keys: Array, *, zeros: bool = False) -> Array:
+    """1 if an element equals a key, else 0, along a new last axis: `f32[..., n]`. With `zeros`, an
+    element may equal no key.
 
-    Errors: T101, T102; I265 and T163 (at run time) for an element that is not a key. Source: ONNX
-    ml OneHotEncoder-1 without `zeros`.
+    Errors: T101, T102; I265 and, without `zeros`, T163 (at run time) for an element that is not a
+    key. Source: ONNX ml OneHotEncoder-1.
     """
     check_run_bytes("the result of one_hot_of_keys", 4 * x.size * len(keys))
     encoder = made_once(_Encoder, keys)
     places = encoder.places(x)
-    if (places == len(keys)).any():
+    if not zeros and (places == len(keys)).any():
         stranger = x.reshape(-1)[[int(np.argmax(places))]].tolist()[0]
         raise GraphTypeError(
             "T163",
@@ -232,19 +224,21 @@ class _Encoder:
         self._count = len(keys)
         # Of few keys, copying a row takes less time than finding its 1.
         few = self._count <= _FEW_KEYS
-        self._rows = np.eye(self._count, dtype=np.float32) if few else None
+        self._rows = np.eye(self._count + 1, self._count, dtype=np.float32) if few else None
 
     def rows(self, places: Array) -> Array:
-        """Returns a row for each place."""
+        """Returns a row for each place; zeros for the number of keys."""
         if self._rows is not None:
             return self._rows.take(places, 0)
         made = np.zeros((places.size, self._count), np.float32)
-        made[np.arange(places.size), places.reshape(-1)] = 1
+        flat = places.reshape(-1)
+        known = np.flatnonzero(flat < self._count)
+        made[known, flat[known]] = 1
         return made.reshape(*places.shape, self._count)
 
 
 @one_hot_of_keys.types
-def _one_hot_of_keys_types(x: Type, keys: Type) -> Type:
+def _one_hot_of_keys_types(x: Type, keys: Type, *, zeros: bool) -> Type:
     source, known = (tensor_type("one_hot_of_keys", t) for t in (x, keys))
     if source.dtype != known.dtype:
         raise GraphTypeError("T101", f"one_hot_of_keys: {source} has keys of {known}")

@@ -26,7 +26,6 @@ from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
 from clew.support.locks import once
 from clew.support.native_texts import (
-    FEW_TEXTS,
     Automaton,
     Splitter,
     TextTable,
@@ -138,7 +137,7 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
     """
-    splitter = _splitter(delimiter, max_splits) if x.size > FEW_TEXTS else None
+    splitter = _splitter(delimiter, max_splits)
     flat = flat_texts(x)
     found = None if splitter is None else splitter.counts(flat)
     if splitter is not None and found is not None:
@@ -267,16 +266,9 @@ def text_normalize(
         check_run_bytes("the result of text.normalize", size_bytes)
     kept = x.reshape(-1)
     if stopwords:
-        words, table = _stop_words(stopwords, compared, locale)
-        if x.size <= FEW_TEXTS:
-            texts = kept.tolist()
-            few = _cased(compared, locale, texts)
-            pairs = zip(few, few if compared == case else texts, strict=True)
-            left = [text for key, text in pairs if key not in words]
-            kept = text_array(left, (len(left),))
-        else:
-            keys = _case(compared, locale, kept)
-            kept = (keys if compared == case else kept)[table(keys) == len(stopwords)]
+        table = _stop_words(stopwords, compared, locale)
+        keys = _case(compared, locale, kept)
+        kept = (keys if compared == case else kept)[table(keys) == len(stopwords)]
     if case != "NONE" and not (stopwords and compared == case):
         kept = _case(case, locale, kept)
     elif not stopwords:
@@ -287,12 +279,9 @@ def text_normalize(
 
 
 @bounded_cache(1 << 20)
-def _stop_words(
-    words: tuple[str, ...], action: str, locale: str
-) -> tuple[frozenset[str], TextTable]:
-    """Returns words in a case, also as a table."""
-    cased = _cased(action, locale, words)
-    return frozenset(cased), TextTable(text_array(cased, (len(words),)))
+def _stop_words(words: tuple[str, ...], action: str, locale: str) -> TextTable:
+    """Returns a table of words in a case."""
+    return TextTable(text_array(_cased(action, locale, words), (len(words),)))
 
 
 @text_normalize.types
@@ -438,17 +427,23 @@ def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
     Source: ONNX Cast-25.
     """
     done = 0
+    flat = flat_texts(x)
     if is_float(dtype):
-        flat = flat_texts(x)
         numbers, done = read_decimals(flat, partial(_number, dtype=dtype))
+    elif is_integer(dtype):
+        numbers, done = read_decimals(flat)
+        if not _all_fit(numbers, done, dtype):
+            done = 0
     if done < x.size:
         texts = x.reshape(-1).tolist()
         rest = _plain_numbers(texts[done:], dtype)
         if rest is None:
             found = each(lambda text: _number(text, dtype), texts[done:])
             rest = np.array(found, _exact(dtype))
-        if done:
+        if done and is_float(dtype):
             numbers[done:] = rest
+        elif done:  # integers may have more digits than those that were read
+            numbers = np.concatenate([numbers[:done].astype(rest.dtype), rest])
         else:
             numbers = rest
     with np.errstate(over="ignore"):
@@ -501,12 +496,23 @@ def _number(text: str, dtype: str) -> Any:
 def _fits(number: float, dtype: str) -> bool:
     if not is_integer(dtype):
         return True
-    low, high = (0, 2 ** bits(dtype)) if dtype[0] == "u" else _signed(bits(dtype))
+    low, high = _range(dtype)
     return low <= number < high  # False for NaN
 
 
-def _signed(width: int) -> tuple[int, int]:
-    return -(1 << (width - 1)), 1 << (width - 1)
+def _all_fit(numbers: Array, count: int, dtype: str) -> bool:
+    """Whether the first numbers of an array are in the range of an integer dtype."""
+    if not count:
+        return True
+    low, high = _range(dtype)
+    some = numbers[:count]
+    return bool(some.min() >= low and some.max() < high)
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    """Returns the lowest integer of a dtype, and the one above its highest."""
+    width = bits(dtype)
+    return (0, 1 << width) if dtype[0] == "u" else (-(1 << (width - 1)), 1 << (width - 1))
 
 
 _SPELLED: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
