@@ -20,7 +20,6 @@ from clew.support.native_texts import (
     GOOD,
     TextCode,
     flat_texts,
-    text_code,
 )
 from clew.support.text_arrays import holds_text, provide
 
@@ -81,7 +80,7 @@ provide(native_code)
 
 def are_texts(array: Array) -> bool:
     """`holds_text` of an array of objects, in native code."""
-    code = text_code()
+    code = native_code()
     if code is None:
         return holds_text(array)
     flat = flat_texts(array)

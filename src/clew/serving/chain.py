@@ -85,9 +85,11 @@ class Chain(Generic[B]):
             if type(array) is not _ARRAY or array.dtype is not dtype:
                 return None
             shapes.append(array.shape)
-        for number in self._texts:
-            if not texts().are_texts(given[number]):
-                return None
+        if self._texts:
+            are_texts = texts().are_texts
+            for number in self._texts:
+                if not are_texts(given[number]):
+                    return None
         if self.only is None:
             served = self._kept.get((tuple(shapes), ()))
         else:

@@ -17,7 +17,7 @@ import numpy as np
 from clew.support import text_tables as tables
 from clew.support.addresses import address_of
 from clew.support.dataclass import dataclass
-from clew.support.text_arrays import TEXT, provided
+from clew.support.text_arrays import PROVIDED, TEXT
 
 Array = np.ndarray[Any, Any]
 
@@ -51,8 +51,7 @@ class TextCode:
 
 def text_code() -> TextCode | None:
     """Returns the native functions; None where there are none."""
-    load = provided()
-    return None if load is None else load()
+    return PROVIDED[0]() if PROVIDED else None
 
 
 def flat_texts(array: Array) -> Array:
@@ -70,13 +69,12 @@ def flat_texts(array: Array) -> Array:
 
 def characters(array: Array) -> int:
     """Returns the number of characters of an array's texts."""
-    code = text_code()
+    texts, code = flat_texts(array), text_code()
     if code is not None:
-        flat = flat_texts(array)
-        found: int = code.length(flat, flat.size, id(str))
+        found: int = code.length(texts, texts.size, id(str))
         if found >= 0:
             return found
-    return sum(map(len, array.reshape(-1).tolist()))
+    return sum(map(len, texts.tolist()))
 
 
 def _secret() -> int:
@@ -129,19 +127,17 @@ class TextTable:
 
 
 def concatenated(a: Array, b: Array) -> Array | None:
-    """Returns the texts of two arrays, joined element by element. None without native code, and if
-    the shapes differ and neither array has a single element.
+    """Returns a row of the texts of two arrays, joined one by one; one of them may have a single
+    text. None without native code, and for other numbers of texts.
     """
-    count = max(a.size, b.size)
-    code = text_code()
-    shape = a.shape if a.size == count and a.ndim >= b.ndim else b.shape
-    if code is None or not all(x.shape == shape or x.size == 1 for x in (a, b)):
+    left, right, code = flat_texts(a), flat_texts(b), text_code()
+    n, m = left.size, right.size
+    count = m if n == 1 else n
+    if code is None or m not in (1, count):
         return None
-    left, right, out = flat_texts(a), flat_texts(b), np.empty(count, TEXT)
-    status = code.concat(
-        left, int(a.size > 1), right, int(b.size > 1), count, id(str), out
-    )  # fmt: skip
-    return out.reshape(shape) if status == GOOD else None
+    out = np.empty(count, TEXT)
+    status = code.concat(left, int(n > 1), right, int(m > 1), count, id(str), out)
+    return out if status == GOOD else None
 
 
 class Splitter:
@@ -161,26 +157,23 @@ class Splitter:
         rule[tables.RULE_SINGLE] = last if single else -1
         self._empty = ""
         rule[tables.RULE_EMPTY] = id(self._empty)
-        self._rule = rule
+        self._rule, self._code = rule, text_code()
 
     def counts(self, texts: Array) -> tuple[Array, int, int] | None:
         """Returns the number of pieces of each text of a contiguous row, `i64[n]`, the largest and
         the sum; None without native code.
         """
-        code = text_code()
-        if code is None:
-            return None
-        size = texts.size
+        code, size = self._code, texts.size
         counts = np.empty(size + 2, np.int64)
-        if code.split(texts, size, self._rule, counts, 0, 0) != GOOD:
+        if code is None or code.split(texts, size, self._rule, counts, 0, 0) != GOOD:
             return None
-        return counts[:size], int(counts[size]), int(counts[size + 1])
+        return counts[:size], counts.item(size), counts.item(size + 1)
 
     def pieces(self, texts: Array, width: int) -> Array | None:
         """Returns the pieces of each text, `[n, width]`, padded with ""; None if a text has more
         than `width` pieces.
         """
-        code = text_code()
+        code = self._code
         assert code is not None
         out, counts = np.empty((texts.size, width), TEXT), np.empty(texts.size + 2, np.int64)
         status = code.split(texts, texts.size, self._rule, counts, width, out)

@@ -89,22 +89,26 @@ def text_concat(a: Array, b: Array) -> Array:
 
     Errors: T105, I265. Source: ONNX StringConcat-20.
     """
-    if a.shape == b.shape or (b.size == 1 and b.ndim <= a.ndim):
-        size = a.size
-    else:
-        size = math.prod(np.broadcast_shapes(a.shape, b.shape))
+    shape: tuple[int, ...] = a.shape
+    if b.shape != shape and (b.size != 1 or b.ndim > a.ndim):
+        shape = np.broadcast_shapes(shape, b.shape)
+    size = math.prod(shape)
     check_run_bytes("the result of text.concat", size * _TEXT_BYTES + _bytes(size, a, b))
-    made = concatenated(a, b)
-    if made is None:
-        made = np.add(a, b)
-    return made
+    if size == a.size or size == b.size:
+        made = concatenated(a, b)
+        if made is not None:
+            return made if len(shape) == 1 else made.reshape(shape)
+    return np.asarray(np.add(a, b))
 
 
 def _bytes(size: int, *given: Array) -> int:
-    """Returns an upper bound of the memory of texts, as if repeated to `size` elements and joined.
-    A text takes as many bytes for each character as its widest one needs.
+    """Returns an upper bound of the memory of texts, as if repeated to `size` elements and
+    joined. A text takes as many bytes for each character as its widest one needs.
     """
-    count = sum(size // x.size * characters(x) for x in given if x.size)
+    count = 0
+    for x in given:
+        if x.size:
+            count += size // x.size * characters(x)
     bound = _WIDEST_BYTES * count
     if bound <= current().allocated_bytes:
         return bound
@@ -142,16 +146,19 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     found = None if splitter is None else splitter.counts(flat)
     if splitter is not None and found is not None:
         counts, longest, total = found
-        check_run_bytes("the pieces of text.split", _TEXT_BYTES * total + _bytes(x.size, x))
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * total + _bytes(x.size, flat))
         _check_longest(longest, x)
         made = splitter.pieces(flat, longest)
         if made is not None:
-            return made.reshape(*x.shape, longest), counts.reshape(x.shape)
+            shape = x.shape
+            if len(shape) == 1:
+                return made, counts
+            return made.reshape(*shape, longest), counts.reshape(shape)
     texts = flat.tolist()
     most = len(texts) + sum(map(len, texts))
     if _TEXT_BYTES * most > current().allocated_bytes:
         most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
-        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most + _bytes(x.size, x))
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most + _bytes(x.size, flat))
     rows = [text.split(delimiter or None, max_splits) for text in texts]
     sizes = list(map(len, rows))
     longest = max(sizes, default=0)
