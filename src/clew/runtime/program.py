@@ -33,7 +33,7 @@ from clew.runtime.ownership import (
     within,
 )
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.support.budgets import check_loop_steps, check_run_bytes
+from clew.support.budgets import check_loop_steps, check_run_bytes, current
 from clew.support.calling import picker
 from clew.support.dataclass import dataclass
 from clew.support.errors import ClewError, RunError
@@ -948,8 +948,10 @@ def _iterated(
 def _in_python(loop: Repeat, state: list[Any], stacks: _Stacks, step: int) -> list[Any]:
     """Returns the results of a loop from iteration `step` on, run in Python."""
     cond, body, count = loop.cond.run_inside, loop.body.run_inside, len(state)
+    most = current().loop_steps
     while True:
-        check_loop_steps(step)
+        if step >= most:
+            check_loop_steps(step)
         given = [np.asarray(step, np.int64), *state]
         if not cond(given)[0]:
             break

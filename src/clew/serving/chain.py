@@ -95,15 +95,13 @@ class Chain(Generic[B]):
         else:
             served = self.only if tuple(shapes) == self._fixed else None
         if served is not None:
-            self._note(served, shapes)
+            current, native = self._current
+            if current is not served or native is not None or served.may_turn_native:
+                self._note(served, shapes)
         return served
 
     def _note(self, served: Served[B], shapes: Sequence[tuple[int, ...]]) -> None:
         """Notes what serves the latest call, with inputs of these shapes."""
-        if served.is_never_native:
-            if self._current[0] is not served:
-                self._current = served, None
-            return
         dtypes, native = self._dtypes, None
         if dtypes is not None and not self.interface.deciding:
             native = served.native(shapes, dtypes)

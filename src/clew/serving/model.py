@@ -180,7 +180,12 @@ class Model(Shown, ABC, Generic[K, B]):
                 return model.run(values)
         given: Sequence[Any] | None = None
         if self._takes_dict and len(inputs) == 1 and not named and type(inputs[0]) is dict:
-            given = self._picked(inputs[0])
+            (by_name,) = inputs
+            if len(by_name) == self._count:  # as `_ordered`, faster
+                try:  # noqa: SIM105 - takes a third of the time
+                    given = self._pick(by_name)
+                except KeyError:  # reported below
+                    pass
         results = self.run_in_order(self._arranged(inputs, named, ()) if given is None else given)
         if len(results) == 1:  # takes a fifth of the time
             return {self._output_names[0]: results[0]}
@@ -358,23 +363,17 @@ class Model(Shown, ABC, Generic[K, B]):
             if nested is not None:
                 return [*nested, *self._initial.values()]
         if len(given) == 1 and not named and not self._maps and type(given[0]) is dict:
-            found = self._picked(given[0])
-            if found is not None:
-                return found
+            found = given[0]
+            if len(found) == len(names):
+                try:
+                    return self._pick(found)
+                except KeyError:  # reported below
+                    pass
         if self._replaceable:
             self._refuse_replaced(given, named)
         return in_order(
             names, given, named, maps=self._maps, options=options, defaults=self._initial
         )
-
-    def _picked(self, given: dict[str, Any]) -> Sequence[Any] | None:
-        """Returns the inputs in order from a dict of them; None for other names."""
-        if len(given) == len(self._input_names):
-            try:
-                return self._pick(given)
-            except KeyError:  # reported by the caller
-                pass
-        return None
 
     def _with_replaced(
         self, inputs: Sequence[Any], named: Mapping[str, Any]

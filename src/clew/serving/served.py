@@ -113,12 +113,15 @@ class Served(Shown, Generic[B]):
         self.__dict__["_native"] = program, native
         return native
 
+    @property
+    def may_turn_native(self) -> bool:
+        """Whether a call may have a native form although the one before had none."""
+        often = self.often
+        return self._is_one_segment if often is None else often.ahead.value <= 0
+
     @cached_property
-    def is_never_native(self) -> bool:
-        """Whether no call has a native form: the program is not one segment, and no other one will
-        take its place.
-        """
-        return self.often is None and only_segment(self.program) is None
+    def _is_one_segment(self) -> bool:
+        return only_segment(self.program) is not None
 
     @cached_property
     def build(self) -> B:
