@@ -162,9 +162,12 @@ def one_hot_encoder(layer: Layer) -> Result:
         raise layer.wrong(f"has no categories for an input of {layer.type(0).dtype}")
     if len(set(keys.tolist())) < len(keys):
         raise layer.wrong("has a category twice")
-    zeros = layer.flag("zeros")
-    if keys.dtype == TEXT or not zeros:
-        return call("one_hot_of_keys", x, Constant(keys), zeros=zeros)
+    if not layer.flag("zeros"):
+        return call("one_hot_of_keys", x, Constant(keys))
+    if keys.dtype == TEXT:
+        texts, keys = keys, np.arange(len(keys))
+        other = Constant(np.asarray(len(keys)))
+        x = call("text.lookup", x, Constant(texts), Constant(keys), other)
     shape: tuple[Dim, ...] = (*x.tensor.shape, 1)
     return cast(call("equal", reshaped(x, shape), Constant(keys)), "f32")
 
