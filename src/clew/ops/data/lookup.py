@@ -127,7 +127,9 @@ class _Pairs:
 
     def __call__(self, x: Array) -> Array:
         """Returns the values of the elements of an array."""
-        return self._values.take(self._places(x))
+        if x.ndim == 1:
+            return self._values.take(self._places(x))
+        return self._values.take(self._places(x.reshape(-1))).reshape(x.shape)
 
 
 def places_among(keys: Array) -> Callable[[Array], Array]:
