@@ -187,9 +187,10 @@ class _Flattener(Rewriter):
             return None
         match own.name:
             case "sequence.insert":
-                return _inserted(flat, *own.rest, cond=cond)
+                element, *position = own.rest
+                return _inserted(flat, element, position[0] if position else None, cond)
             case "sequence.erase":
-                return _erased_if(cond, flat, *own.rest)
+                return _erased_if(cond, flat, own.rest[0] if own.rest else None)
         return flat
 
     # --- loops ---
