@@ -27,6 +27,7 @@ from clew.support.native_texts import (
     characters,
     concatenated,
     flat_texts,
+    spelled_integers,
     text_code,
 )
 from clew.support.text_arrays import TEXT, holds_text, text_array
@@ -355,3 +356,21 @@ def test_texts_between_numbers_that_are_none_are_refused(wrong):
     op = get_op("text.to_number")
     with pytest.raises(GraphTypeError, match="T160"):
         op.run_reference([array_of(["1.5"] * 20 + [wrong] + ["2"] * 20)], op.bind({}))
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+def test_texts_of_integers(dtype):
+    ends = [0, 1] if dtype == "?" else [np.iinfo(dtype).min, np.iinfo(dtype).max, 0, 9, 10]
+    numbers = np.array(ends, dtype)
+    assert spelled_integers(numbers).tolist() == [str(n) for n in numbers.tolist()]
+
+
+def test_native_calls_refuse_other_arguments():
+    check = text_code().check
+    for args, error in (
+        ((1, 2), TypeError),
+        (("a", 2, 3), TypeError),
+        ((1 << 70, 2, 3), OverflowError),
+    ):
+        with pytest.raises(error):
+            check(*args)

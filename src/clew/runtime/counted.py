@@ -17,7 +17,7 @@ from clew.runtime.guard import GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.size_code import TooLarge
 from clew.runtime.threads import ThreadPool
-from clew.support.budgets import current
+from clew.support.budgets import Budgets, current
 from clew.support.shown import Shown, counted
 
 # Once a count was too large, so many runs are not tried: the next counts are probably similar.
@@ -48,6 +48,8 @@ class CountedSegment(Shown):
         self._tables: Tables | None = None
         # How many of the next runs are not tried.
         self._rest = 0
+        # The last budgets and tables that fit together.
+        self._fit: tuple[Budgets | None, Tables | None] = None, None
 
     def _about(self) -> str:
         return f"of {counted(len(self.body.segment.steps), 'kernel')}"
@@ -78,8 +80,11 @@ class CountedSegment(Shown):
         budgets = current()
         tables = self._tables or self._prepare(self._source.shared.limits)
         while tables is not None:
-            if budgets.bounds_work or tables.needed_bytes > budgets.run_bytes:
-                return None
+            known, fitting = self._fit
+            if known is not budgets or fitting is not tables:
+                if budgets.bounds_work or tables.needed_bytes > budgets.run_bytes:
+                    return None
+                self._fit = budgets, tables
             found = tables.run(arrays)
             if not isinstance(found, Limits):
                 return found

@@ -103,7 +103,7 @@ class Running(NamedTuple):
     varies: bool = False
 
 
-class _Method(ctypes.Structure):
+class Method(ctypes.Structure):
     """`PyMethodDef`."""
 
     _fields_ = (
@@ -112,6 +112,16 @@ class _Method(ctypes.Structure):
         ("flags", ctypes.c_int),
         ("documentation", ctypes.c_char_p),
     )
+
+
+def new_function(method: Method, own: tuple[Any, ...]) -> Any:
+    """Returns the built-in function of a method, whose `self` is `own`. That must keep the method
+    alive: functions read it when they are deleted.
+    """
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype = ctypes.py_object
+    new.argtypes = ctypes.POINTER(Method), ctypes.py_object, ctypes.c_void_p
+    return new(ctypes.byref(method), own, None)
 
 
 def native_call(
@@ -143,10 +153,7 @@ class _Maker:
     """Makes functions over the native code, which is never unloaded."""
 
     def __init__(self, address: int) -> None:
-        self._method = _Method(b"call", address, _ONE_ARGUMENT, b"Runs a compiled model.")
-        self._new = ctypes.pythonapi.PyCFunction_NewEx
-        self._new.restype = ctypes.py_object
-        self._new.argtypes = ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
+        self._method = Method(b"call", address, _ONE_ARGUMENT, b"Runs a compiled model.")
 
     def call(
         self,
@@ -197,7 +204,7 @@ class _Maker:
         # clears lists in cycles before that, but not tuples.
         kept = owners, self._method, DEFAULT_LOOP_STEPS
         own = table(record), running.contexts, running.memories, IN_FORCE, *session, kept
-        function: NativeCall = self._new(ctypes.byref(self._method), own, None)
+        function: NativeCall = new_function(self._method, own)
         return function
 
 

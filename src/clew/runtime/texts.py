@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, native_object
 from clew.runtime.library import Library
-from clew.support.addresses import address_of
+from clew.runtime.native_call import Method, new_function
+from clew.support.addresses import HAS_LAYOUT
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
 from clew.support.locks import once
 from clew.support.native_texts import (
-    FEW_TEXTS,
     GOOD,
     TextCode,
     flat_texts,
-    text_code,
 )
 from clew.support.text_arrays import holds_text, provide
 
 Array = np.ndarray[Any, Any]
+_FAST_CALL: Final = 128  # METH_FASTCALL
 
 
 @once
@@ -35,33 +35,33 @@ def native_code() -> TextCode | None:
         from clew.runtime.text_layout import text_layout  # noqa: PLC0415
 
     layout = text_layout()
-    if layout is None:
+    if layout is None or not HAS_LAYOUT:
         return None
     code = native_object(native.texts_text(layout), native.EXPORTS, default_cache(), "O3")
     imports = {name: _python_function(name) for name in native.PYTHON_IMPORTS}
     library = Library([code], imports | addresses_of(*native.IMPORTS))
     _libraries.append(library)
-    pointer, count = ctypes.c_void_p, ctypes.c_int64
 
-    def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
-        return ctypes.PYFUNCTYPE(result, *arguments)(library.address(name))
+    def function(name: str, arguments: int) -> Callable[..., int]:
+        words = (library.address(name), arguments, id(np.ndarray))
+        record = (ctypes.c_int64 * (native.CALL_BYTES // 8))(*words)
+        method = Method(name.encode(), library.address("clew_text_call"), _FAST_CALL, None)
+        made: Callable[..., int] = new_function(method, (ctypes.addressof(record), record, method))
+        return made
 
     return TextCode(
-        check=function("clew_text_check", count, pointer, count, pointer),
-        length=function("clew_text_length", count, pointer, count, pointer),
-        fill=function("clew_text_fill", count, pointer, count, pointer),
-        places=function("clew_text_places", count, pointer, count, pointer, pointer),
-        match=function("clew_text_match", count, pointer, count, pointer, pointer),
-        concat=function("clew_text_concat", count, *[pointer, count] * 2, count, pointer, pointer),
-        split=function("clew_text_split", count, pointer, count, pointer, pointer, count, pointer),
-        fill_grams=function("clew_gram_fill", None, pointer, count, count, pointer, pointer),
-        count_grams=function(
-            "clew_gram_counts", None, pointer, *[count] * 3, pointer, count, count, pointer
-        ),
-        numbers=function(
-            "clew_text_numbers", count, pointer, count, count, pointer, pointer, pointer
-        ),
-        decimals=function("clew_text_decimals", count, pointer, *[count] * 3, pointer, pointer),
+        check=function("clew_text_check", 3),
+        length=function("clew_text_length", 3),
+        fill=function("clew_text_fill", 3),
+        places=function("clew_text_places", 4),
+        match=function("clew_text_match", 4),
+        concat=function("clew_text_concat", 7),
+        split=function("clew_text_split", 6),
+        fill_grams=function("clew_gram_fill", 5),
+        count_grams=function("clew_gram_counts", 8),
+        numbers=function("clew_text_numbers", 6),
+        decimals=function("clew_text_decimals", 6),
+        integers=function("clew_text_integers", 7),
     )
 
 
@@ -80,21 +80,9 @@ provide(native_code)
 
 def are_texts(array: Array) -> bool:
     """`holds_text` of an array of objects, in native code."""
-    if array.size <= FEW_TEXTS:
-        return _few_are_texts(array.tolist() if array.ndim == 1 else array.reshape(-1).tolist())
-    code = text_code()
+    code = native_code()
     if code is None:
         return holds_text(array)
     flat = flat_texts(array)
-    status: int = code.check(address_of(flat), flat.size, id(str))
+    status: int = code.check(flat, flat.size, id(str))
     return status == GOOD
-
-
-def _few_are_texts(items: list[Any]) -> bool:
-    try:
-        for item in items:
-            if type(item) is not str or not (item.isascii() or item.encode()):
-                return False
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -85,15 +85,19 @@ class Chain(Generic[B]):
             if type(array) is not _ARRAY or array.dtype is not dtype:
                 return None
             shapes.append(array.shape)
-        for number in self._texts:
-            if not texts().are_texts(given[number]):
-                return None
+        if self._texts:
+            are_texts = texts().are_texts
+            for number in self._texts:
+                if not are_texts(given[number]):
+                    return None
         if self.only is None:
             served = self._kept.get((tuple(shapes), ()))
         else:
             served = self.only if tuple(shapes) == self._fixed else None
         if served is not None:
-            self._note(served, shapes)
+            current, native = self._current
+            if current is not served or native is not None or served.may_turn_native:
+                self._note(served, shapes)
         return served
 
     def _note(self, served: Served[B], shapes: Sequence[tuple[int, ...]]) -> None:

@@ -57,6 +57,8 @@ class Model(Shown, ABC, Generic[K, B]):
         self._plain = frozenset((_ARRAY, list) if form is None else (_ARRAY,))
         # The form of its calls, if inputs and outputs are parts of nested values.
         self._form = form
+        # Whether one dict with the names of the inputs gives them in order as they are.
+        self._takes_dict = form is None and not self._maps and not self._rows
         # The budgets of its runs; `None` means those of the process.
         self.budgets: Budgets | None = None
         # The inputs with default values, which are constants of this model.
@@ -176,7 +178,15 @@ class Model(Shown, ABC, Generic[K, B]):
             model, values = self._with_replaced(inputs, named)
             if model is not self:
                 return model.run(values)
-        results = self.run_in_order(self._arranged(inputs, named, ()))
+        given: Sequence[Any] | None = None
+        if self._takes_dict and len(inputs) == 1 and not named and type(inputs[0]) is dict:
+            (by_name,) = inputs
+            if len(by_name) == self._count:  # as `_ordered`, faster
+                try:  # noqa: SIM105 - takes a third of the time
+                    given = self._pick(by_name)
+                except KeyError:  # reported below
+                    pass
+        results = self.run_in_order(self._arranged(inputs, named, ()) if given is None else given)
         if len(results) == 1:  # takes a fifth of the time
             return {self._output_names[0]: results[0]}
         return dict(zip(self._output_names, results, strict=True))
@@ -249,6 +259,13 @@ class Model(Shown, ABC, Generic[K, B]):
         served = self._chain.known(given)
         if served is None:
             given = list(map(InputSpec.check, self._inputs, given))
+        elif self.budgets is None:  # calls of small models take microseconds
+            try:
+                return self._run(served, given, held)
+            except (MemoryError, OSError) as error:
+                if not _lacks_memory(error):
+                    raise
+                raise out_of_memory(error) from error
         return self.run_checked(given, held, served=served)
 
     def run_checked(
@@ -269,7 +286,7 @@ class Model(Shown, ABC, Generic[K, B]):
             with in_force(self.budgets):
                 return self._run(served or self._chain.serve(checked), checked, held)
         except (MemoryError, OSError) as error:
-            if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+            if not _lacks_memory(error):
                 raise
             raise out_of_memory(error) from error
 
@@ -280,9 +297,6 @@ class Model(Shown, ABC, Generic[K, B]):
                 return often.run(program, checked, held)
             often.ahead.value -= 1
             program = often.chosen(program)
-        whole = program.whole
-        if whole is not None:  # its outputs are new arrays
-            return whole(checked)
         return program(checked, held)
 
     def time_kernels(self, /, *inputs: Any, repeats: int = 20, **named: Any) -> list[KernelTime[K]]:
@@ -428,3 +442,8 @@ class Model(Shown, ABC, Generic[K, B]):
             self._input_names, inputs, maps=self._maps, defaults=self._initial, partial=partial
         )
         return named_with_sizes(self._inputs, found) if self._rows else found
+
+
+def _lacks_memory(error: MemoryError | OSError) -> bool:
+    """Whether an error says that the machine's memory did not suffice."""
+    return not isinstance(error, OSError) or error.errno == errno.ENOMEM

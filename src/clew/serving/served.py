@@ -113,6 +113,16 @@ class Served(Shown, Generic[B]):
         self.__dict__["_native"] = program, native
         return native
 
+    @property
+    def may_turn_native(self) -> bool:
+        """Whether a call may have a native form although the one before had none."""
+        often = self.often
+        return self._is_one_segment if often is None else often.ahead.value <= 0
+
+    @cached_property
+    def _is_one_segment(self) -> bool:
+        return only_segment(self.program) is not None
+
     @cached_property
     def build(self) -> B:
         """The build. Errors: those of a build, if it has to be made."""

@@ -23,12 +23,13 @@ def _has_layout() -> bool:
     )
 
 
-_HAS_LAYOUT: Final = _has_layout()
+HAS_LAYOUT: Final = _has_layout()
+"""Whether the address of an array's elements is the word behind the head of its object."""
 
 
 def address_of(array: np.ndarray) -> int:
     """Returns the address of an array's first element."""
-    if _HAS_LAYOUT and isinstance(array, np.ndarray):  # faster than `ctypes.data`
+    if HAS_LAYOUT and isinstance(array, np.ndarray):  # faster than `ctypes.data`
         return _word_at(id(array) + _DATA).value
     return array.ctypes.data
 
@@ -39,6 +40,6 @@ def write_addresses(arrays: Sequence[np.ndarray], words: ctypes.Array[ctypes.c_i
     """
     position = 0
     for array in arrays:
-        words[position] = _word_at(id(array) + _DATA).value if _HAS_LAYOUT else array.ctypes.data
+        words[position] = _word_at(id(array) + _DATA).value if HAS_LAYOUT else array.ctypes.data
         position += 1
     return position

@@ -18,7 +18,8 @@ from clew.support.errors import InputError, RunError
 from clew.support.scoped import scoped
 
 BOUNDS: Final = ("check", "clamp")
-_in_force: ContextVar[str] = ContextVar("bounds", default="check")
+IN_FORCE: Final[ContextVar[str]] = ContextVar("bounds", default="check")
+"""The thread's treatment of indices out of range."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,17 @@ def check_bounds(bounds: str) -> str:
 
 def clamping() -> bool:
     """Whether this thread clamps indices out of range."""
-    return _in_force.get() == "clamp"
+    return IN_FORCE.get() == "clamp"
 
 
 def bounds_now() -> str:
     """Returns this thread's treatment of indices out of range."""
-    return _in_force.get()
+    return IN_FORCE.get()
 
 
 def bounds_in_force(bounds: str) -> AbstractContextManager[None]:
     """Sets the treatment of indices out of range inside the block."""
-    return scoped(_in_force, bounds)
+    return scoped(IN_FORCE, bounds)
 
 
 def held(indices: np.ndarray[Any, Any], places: Places) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -17,12 +17,11 @@ import numpy as np
 from clew.support import text_tables as tables
 from clew.support.addresses import address_of
 from clew.support.dataclass import dataclass
-from clew.support.text_arrays import TEXT, provided
+from clew.support.text_arrays import PROVIDED, TEXT
 
 Array = np.ndarray[Any, Any]
 
-FEW_TEXTS: Final = 16
-"""Up to this many texts, Python's own functions are faster than a native call."""
+_CLOSE: Final = 16  # elements between two that native code leaves to Python
 
 GOOD: Final = 0
 """The status of a call that read all texts."""
@@ -32,8 +31,8 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class TextCode:
-    """The native functions, called with addresses and numbers. They hold the GIL, so that no text
-    changes or is freed during a call.
+    """The native functions, called with arrays (no subclass), addresses and numbers. They hold the
+    GIL, so that no text changes or is freed during a call.
     """
 
     check: Function
@@ -47,12 +46,12 @@ class TextCode:
     count_grams: Function
     numbers: Function
     decimals: Function
+    integers: Function
 
 
 def text_code() -> TextCode | None:
     """Returns the native functions; None where there are none."""
-    load = provided()
-    return None if load is None else load()
+    return PROVIDED[0]() if PROVIDED else None
 
 
 def flat_texts(array: Array) -> Array:
@@ -63,20 +62,19 @@ def flat_texts(array: Array) -> Array:
     """
     if array.dtype.char != TEXT.char:
         raise ValueError(f"an array of {array.dtype} holds no texts")
-    if array.ndim == 1 and array.flags.c_contiguous:
+    if array.ndim == 1 and type(array) is np.ndarray and array.flags.c_contiguous:
         return array
-    return np.ascontiguousarray(array).reshape(-1)
+    return np.asarray(np.ascontiguousarray(array)).reshape(-1)
 
 
 def characters(array: Array) -> int:
     """Returns the number of characters of an array's texts."""
-    code = text_code() if array.size > FEW_TEXTS else None
+    texts, code = flat_texts(array), text_code()
     if code is not None:
-        flat = flat_texts(array)
-        found: int = code.length(address_of(flat), flat.size, id(str))
+        found: int = code.length(texts, texts.size, id(str))
         if found >= 0:
             return found
-    return sum(map(len, array.reshape(-1).tolist()))
+    return sum(map(len, texts.tolist()))
 
 
 def _secret() -> int:
@@ -103,7 +101,6 @@ class TextTable:
         self._count = keys.size
         self._keys = flat_texts(keys).copy()  # the table points into these texts
         self._table: Array | None = None
-        self._address = 0
         self._dict: dict[str, int] = {key: n for n, key in enumerate(self._keys.tolist())}
         code = text_code()
         if code is None:
@@ -114,16 +111,15 @@ class TextTable:
         table[tables.TABLE_MASK] = slots - 1
         table[tables.TABLE_SECRET] = _secret()
         table[tables.TABLE_UNKNOWN] = self._count
-        self._address = address_of(table)
-        if code.fill(address_of(self._keys), self._count, self._address) == GOOD:
+        if code.fill(self._keys, self._count, table) == GOOD:
             self._table, self._code = table, code
 
     def __call__(self, texts: Array) -> Array:
         """Returns the position of each text, `i64` of the shape of `texts`."""
         size = texts.size
-        if size > FEW_TEXTS and self._table is not None:
+        if self._table is not None:
             flat, out = flat_texts(texts), np.empty(size, np.int64)
-            status = self._code.places(address_of(flat), size, self._address, address_of(out))
+            status = self._code.places(flat, size, self._table, out)
             if status == GOOD:
                 return out if texts.ndim == 1 else out.reshape(texts.shape)
         found = map(self._dict.get, texts.reshape(-1).tolist(), repeat(self._count))
@@ -131,20 +127,17 @@ class TextTable:
 
 
 def concatenated(a: Array, b: Array) -> Array | None:
-    """Returns the texts of two arrays, joined element by element. None if native code does not do
-    it: for few texts, and if the shapes differ and neither array has a single element.
+    """Returns a row of the texts of two arrays, joined one by one; one of them may have a single
+    text. None without native code, and for other numbers of texts.
     """
-    count = max(a.size, b.size)
-    code = text_code() if count > FEW_TEXTS else None
-    shape = a.shape if a.size == count and a.ndim >= b.ndim else b.shape
-    if code is None or not all(x.shape == shape or x.size == 1 for x in (a, b)):
+    left, right, code = flat_texts(a), flat_texts(b), text_code()
+    n, m = left.size, right.size
+    count = m if n == 1 else n
+    if code is None or m not in (1, count):
         return None
-    left, right, out = flat_texts(a), flat_texts(b), np.empty(count, TEXT)
-    status = code.concat(
-        address_of(left), int(a.size > 1), address_of(right), int(b.size > 1), count, id(str),
-        address_of(out),
-    )  # fmt: skip
-    return out.reshape(shape) if status == GOOD else None
+    out = np.empty(count, TEXT)
+    status = code.concat(left, int(n > 1), right, int(m > 1), count, id(str), out)
+    return out if status == GOOD else None
 
 
 class Splitter:
@@ -164,31 +157,26 @@ class Splitter:
         rule[tables.RULE_SINGLE] = last if single else -1
         self._empty = ""
         rule[tables.RULE_EMPTY] = id(self._empty)
-        self._rule, self._address = rule, address_of(rule)
+        self._rule, self._code = rule, text_code()
 
     def counts(self, texts: Array) -> tuple[Array, int, int] | None:
         """Returns the number of pieces of each text of a contiguous row, `i64[n]`, the largest and
         the sum; None without native code.
         """
-        code = text_code()
-        if code is None:
-            return None
-        size = texts.size
+        code, size = self._code, texts.size
         counts = np.empty(size + 2, np.int64)
-        if code.split(address_of(texts), size, self._address, address_of(counts), 0, None) != GOOD:
+        if code is None or code.split(texts, size, self._rule, counts, 0, 0) != GOOD:
             return None
-        return counts[:size], int(counts[size]), int(counts[size + 1])
+        return counts[:size], counts.item(size), counts.item(size + 1)
 
     def pieces(self, texts: Array, width: int) -> Array | None:
         """Returns the pieces of each text, `[n, width]`, padded with ""; None if a text has more
         than `width` pieces.
         """
-        code = text_code()
+        code = self._code
         assert code is not None
         out, counts = np.empty((texts.size, width), TEXT), np.empty(texts.size + 2, np.int64)
-        status = code.split(
-            address_of(texts), texts.size, self._address, address_of(counts), width, address_of(out)
-        )
+        status = code.split(texts, texts.size, self._rule, counts, width, out)
         return out if status == GOOD else None
 
 
@@ -215,7 +203,7 @@ class Automaton:
             return None
         flat = flat_texts(texts)
         out = np.empty(flat.size, np.bool_)
-        status = code.match(address_of(flat), flat.size, address_of(self._packed), address_of(out))
+        status = code.match(flat, flat.size, self._packed, out)
         return out.reshape(texts.shape) if status == GOOD else None
 
 
@@ -239,12 +227,12 @@ class GramTable:
         table[tables.GRAMS_SECRET] = _secret()
         table[tables.GRAMS_WEIGHTS] = address_of(self._weights)
         table[tables.GRAMS_COLUMNS] = weights.size
-        self._table, self._address = table, address_of(table)
+        self._table = table
         found = [np.zeros(0, np.int64)]
         for some in grams:
             tokens = np.ascontiguousarray(some, np.int64)
             numbers = np.empty(len(tokens), np.int64)
-            code.fill_grams(address_of(tokens), *tokens.shape, self._address, address_of(numbers))
+            code.fill_grams(tokens, *tokens.shape, table, numbers)
             found.append(numbers)
         numbers = np.concatenate(found)
         self._distinct = int(table[tables.GRAMS_COUNT])
@@ -270,9 +258,7 @@ class GramTable:
         rows, size = tokens.shape
         out = np.zeros((rows, width), np.float32)
         how = tables.GRAMS_PLAIN if self._again is not None else _MODES[mode]
-        self._count_grams(
-            address_of(tokens), rows, size, skips, self._address, width, how, address_of(out)
-        )
+        self._count_grams(tokens, rows, size, skips, self._table, width, how, out)
         if self._again is not None:
             to, source = self._again
             out[:, to] = out[:, source]
@@ -299,26 +285,30 @@ def weighted(counts: Array, weights: Array, mode: str) -> Array:
 
 
 _POWERS: Final = np.array([float(10**n) for n in range(23)])  # exact
-_POWERS_AT: Final = address_of(_POWERS)
 
 
-def read_decimals(texts: Array, one: Callable[[str], float]) -> tuple[Array, int]:
+def read_decimals(texts: Array, one: Callable[[str], float] | None = None) -> tuple[Array, int]:
     """Returns the numbers that a contiguous row of texts spells, `f64[n]`, and how many of them
     were read: 0 without native code. `one` reads the few texts that native code does not; the rest
-    is left where these are not few.
+    is left where these are not few. Without `one`, only plain decimals of up to 15 digits are read,
+    up to the first text that is none.
     """
     numbers = np.empty(texts.size, np.float64)
-    code = text_code() if texts.size > FEW_TEXTS else None
+    code = text_code()
     if code is None:
         return numbers, 0
-    read, at, to = code.numbers, address_of(texts), address_of(numbers)
+    read, size, kind = code.numbers, texts.size, id(str)
 
     def go(start: int) -> int:
-        found: int = read(at, start, texts.size, id(str), _POWERS_AT, to)
+        found: int = read(texts, start, size, kind, _POWERS, numbers)
         return found
 
+    if one is None:
+        return numbers, go(0)
+    single_one = one
+
     def single(place: int) -> None:
-        numbers[place] = one(texts[place])
+        numbers[place] = single_one(texts[place])
 
     return numbers, _resumed(go, texts.size, single)
 
@@ -332,19 +322,37 @@ def spelled_decimals(
     are not few.
     """
     texts = np.empty(numbers.size, TEXT)
-    code = text_code() if numbers.size > FEW_TEXTS else None
+    code = text_code()
     if code is None:
         return texts, 0
-    write, at, to = code.decimals, address_of(numbers), address_of(texts)
+    write, size = code.decimals, numbers.size
 
     def go(start: int) -> int:
-        found: int = write(at, single_precision, start, numbers.size, _POWERS_AT, to)
+        found: int = write(numbers, single_precision, start, size, _POWERS, texts)
         return found
 
     def single(place: int) -> None:
         texts[place] = one(place)
 
     return texts, _resumed(go, numbers.size, single)
+
+
+_TRUE, _FALSE = "True", "False"
+
+
+def spelled_integers(numbers: Array) -> Array | None:
+    """Returns texts of a contiguous row of integers or truths (`True`, `False`); None without
+    native code.
+    """
+    code = text_code()
+    if code is None:
+        return None
+    dtype, texts = numbers.dtype, np.empty(numbers.size, TEXT)
+    width = 0 if dtype.kind == "b" else dtype.itemsize
+    status = code.integers(
+        numbers, width, dtype.kind == "i", numbers.size, id(_TRUE), id(_FALSE), texts
+    )
+    return texts if status == GOOD else None
 
 
 def _resumed(go: Callable[[int], int], count: int, one: Callable[[int], None]) -> int:
@@ -356,6 +364,6 @@ def _resumed(go: Callable[[int], int], count: int, one: Callable[[int], None]) -
         one(place)
         start = place + 1
         place = go(start)
-        if place < count and place - start < FEW_TEXTS:
+        if place < count and place - start < _CLOSE:
             return place
     return count

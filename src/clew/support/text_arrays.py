@@ -26,17 +26,13 @@ TEXT_NAME: Final = "str"
 """The dtype's name in files and messages."""
 
 
-_provided: Final[list[Callable[[], Any]]] = []
+PROVIDED: Final[list[Callable[[], Any]]] = []
+"""The function that loads native code on texts on first use (`native_texts`), if one is set."""
 
 
 def provide(code: Callable[[], Any]) -> None:
-    """Sets the function that loads native code on texts on first use (`native_texts`)."""
-    _provided[:] = [code]
-
-
-def provided() -> Callable[[], Any] | None:
-    """Returns the function that loads native code on texts; None if none is set."""
-    return _provided[0] if _provided else None
+    """Sets the function that loads native code on texts."""
+    PROVIDED[:] = [code]
 
 
 def is_text(value: object) -> bool:

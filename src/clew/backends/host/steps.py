@@ -17,7 +17,7 @@ from clew.ir.syntax import dim_text
 from clew.ir.type_reader import TypeReader
 from clew.ir.types import TensorType
 from clew.ops.registry import Op, ReadyCall, argument_references, get_op, has_op
-from clew.support.bounds import bounds_in_force, bounds_now
+from clew.support.bounds import IN_FORCE, bounds_in_force
 from clew.support.budgets import Budgets, current
 from clew.support.errors import CompileError, GraphTypeError
 from clew.support.text_arrays import as_tensor, content
@@ -71,7 +71,7 @@ class HostStep:
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, or a tuple of several."""
-        if bounds_now() != self.bounds:
+        if IN_FORCE.get() != self.bounds:
             with bounds_in_force(self.bounds):
                 return self(*arrays)
         if self._direct is None:

@@ -279,4 +279,93 @@ put:
 stop:
   ret i64 %i
 }
+
+; Puts texts of integers of %width bytes, signed if %signed; as truths, True and False (%width 0).
+; Returns 0; 1 if there was no memory.
+define i64 @clew_text_integers(ptr %numbers, i64 %width, i64 %signed, i64 %count, ptr %true,
+    ptr %false, ptr %out) nounwind {
+entry:
+  %buffer = alloca [24 x i8], align 8
+  %issigned = icmp ne i64 %signed, 0
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %put ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %good
+one:
+  %outp = getelementptr ptr, ptr %out, i64 %i
+  %offset = mul i64 %i, %width
+  %numberp = getelementptr i8, ptr %numbers, i64 %offset
+  switch i64 %width, label %truth
+    [ i64 8, label %read8 i64 4, label %read4 i64 2, label %read2 i64 1, label %read1 ]
+truth:
+  %truthp = getelementptr i8, ptr %numbers, i64 %i
+  %bit = load i8, ptr %truthp, align 1
+  %holds = icmp ne i8 %bit, 0
+  %name = select i1 %holds, ptr %true, ptr %false
+  call void @Py_IncRef(ptr %name)
+  br label %made
+read8:
+  %x8 = load i64, ptr %numberp, align 8
+  br label %value
+read4:
+  %x4 = load i32, ptr %numberp, align 4
+  %s4 = sext i32 %x4 to i64
+  %u4 = zext i32 %x4 to i64
+  %v4 = select i1 %issigned, i64 %s4, i64 %u4
+  br label %value
+read2:
+  %x2 = load i16, ptr %numberp, align 2
+  %s2 = sext i16 %x2 to i64
+  %u2 = zext i16 %x2 to i64
+  %v2 = select i1 %issigned, i64 %s2, i64 %u2
+  br label %value
+read1:
+  %x1 = load i8, ptr %numberp, align 1
+  %s1 = sext i8 %x1 to i64
+  %u1 = zext i8 %x1 to i64
+  %v1 = select i1 %issigned, i64 %s1, i64 %u1
+  br label %value
+value:
+  %x = phi i64 [ %x8, %read8 ], [ %v4, %read4 ], [ %v2, %read2 ], [ %v1, %read1 ]
+  %below = icmp slt i64 %x, 0
+  %negative = and i1 %below, %issigned
+  %minus = sub i64 0, %x
+  %size = select i1 %negative, i64 %minus, i64 %x
+  br label %digit
+digit:
+  %place = phi i64 [ 24, %value ], [ %place1, %digit ]
+  %left = phi i64 [ %size, %value ], [ %rest, %digit ]
+  %rest = udiv i64 %left, 10
+  %rest10 = mul i64 %rest, 10
+  %last = sub i64 %left, %rest10
+  %last8 = trunc i64 %last to i8
+  %char = add i8 %last8, 48
+  %place1 = sub i64 %place, 1
+  %charp = getelementptr i8, ptr %buffer, i64 %place1
+  store i8 %char, ptr %charp, align 1
+  %goes = icmp ne i64 %rest, 0
+  br i1 %goes, label %digit, label %sign
+sign:
+  %signat = sub i64 %place1, 1
+  %signp = getelementptr i8, ptr %buffer, i64 %signat
+  store i8 45, ptr %signp, align 1
+  %begin = select i1 %negative, i64 %signat, i64 %place1
+  %length = sub i64 24, %begin
+  %beginp = getelementptr i8, ptr %buffer, i64 %begin
+  %spelled = call ptr @PyUnicode_FromStringAndSize(ptr %beginp, i64 %length)
+  br label %made
+made:
+  %text = phi ptr [ %name, %truth ], [ %spelled, %sign ]
+  %status = call i64 @put(ptr %outp, ptr %text)
+  %failed = icmp ne i64 %status, 0
+  br i1 %failed, label %bad, label %put
+put:
+  %after = add i64 %i, 1
+  br label %next
+good:
+  ret i64 0
+bad:
+  ret i64 1
+}
 """

@@ -23,7 +23,7 @@ from clew.support.text_tables import HEADER_WORDS, SLOT_WORDS, STEP_WORDS
 EXPORTS: Final = (
     "clew_text_check", "clew_text_length", "clew_text_fill", "clew_text_places", "clew_text_match",
     "clew_gram_fill", "clew_gram_counts", "clew_text_concat", "clew_text_split",
-    "clew_text_numbers", "clew_text_decimals",
+    "clew_text_numbers", "clew_text_decimals", "clew_text_integers", "clew_text_call",
 )  # fmt: skip
 IMPORTS: Final = ("memcmp", "memchr")
 PYTHON_IMPORTS: Final = (
@@ -31,6 +31,11 @@ PYTHON_IMPORTS: Final = (
     "PyUnicode_Substring",
     "PyUnicode_FromStringAndSize",
     "PyErr_Clear",
+    "PyErr_Occurred",
+    "PyErr_BadArgument",
+    "PyLong_AsLongLong",
+    "PyLong_FromLongLong",
+    "PyTuple_GetItem",
     "Py_IncRef",
     "Py_DecRef",
 )
@@ -55,7 +60,14 @@ class TextLayout:
     form_shift: int
 
 
+# What `clew_text_call` reads: the function, its number of arguments, and the type of arrays.
+CALL_FUNCTION, CALL_COUNT, CALL_ARRAY, CALL_BYTES = 0, 8, 16, 24
+MOST_ARGUMENTS: Final = 8
+
 _NAMES: Final = {
+    "ARRAY_DATA": object.__basicsize__,  # as in `support.addresses`
+    "CALL_COUNT": CALL_COUNT,
+    "CALL_ARRAY": CALL_ARRAY,
     "BODY": 8 * HEADER_WORDS,
     "SLOT": 8 * SLOT_WORDS,
     "STEP": 8 * STEP_WORDS,
@@ -76,6 +88,11 @@ declare ptr @PyUnicode_Substring(ptr, i64, i64)
 declare ptr @PyUnicode_FromStringAndSize(ptr, i64)
 declare double @llvm.fabs.f64(double)
 declare void @PyErr_Clear()
+declare ptr @PyErr_Occurred()
+declare i32 @PyErr_BadArgument()
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyTuple_GetItem(ptr, i64)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 
@@ -271,6 +288,63 @@ differs:
   br label %look
 done:
   ret ptr %slot
+}
+
+; Calls another function of this module for Python, in a tenth of the time that ctypes takes: a
+; PyCFunction with METH_FASTCALL. The first item of %self is the address of the call's record.
+; An argument is a number, or an array, of which the address of the first element is passed.
+define ptr @clew_text_call(ptr %self, ptr %given, i64 %count) nounwind {
+entry:
+  %words = alloca [8 x i64], align 8
+  %number = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %address = call i64 @PyLong_AsLongLong(ptr %number)
+  %record = inttoptr i64 %address to ptr
+  %countp = getelementptr i8, ptr %record, i64 {CALL_COUNT}
+  %needed = load i64, ptr %countp, align 8
+  %arrayp = getelementptr i8, ptr %record, i64 {CALL_ARRAY}
+  %array = load ptr, ptr %arrayp, align 8
+  %complete = icmp eq i64 %count, %needed
+  br i1 %complete, label %next, label %wrong
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %step ]
+  %more = icmp ult i64 %i, %needed
+  br i1 %more, label %one, label %go
+one:
+  %objectp = getelementptr ptr, ptr %given, i64 %i
+  %object = load ptr, ptr %objectp, align 8
+  %typep = getelementptr i8, ptr %object, i64 {type_at}
+  %type = load ptr, ptr %typep, align 8
+  %is_array = icmp eq ptr %type, %array
+  br i1 %is_array, label %data, label %plain
+data:
+  %datap = getelementptr i8, ptr %object, i64 {ARRAY_DATA}
+  %first = load i64, ptr %datap, align 8
+  br label %step
+plain:
+  %value = call i64 @PyLong_AsLongLong(ptr %object)
+  %odd = icmp eq i64 %value, -1
+  br i1 %odd, label %look, label %step
+look:
+  %raised = call ptr @PyErr_Occurred()
+  %fine = icmp eq ptr %raised, null
+  br i1 %fine, label %step, label %refused
+step:
+  %word = phi i64 [ %first, %data ], [ %value, %plain ], [ -1, %look ]
+  %wordp = getelementptr i64, ptr %words, i64 %i
+  store i64 %word, ptr %wordp, align 8
+  %after = add i64 %i, 1
+  br label %next
+go:
+  %function = load ptr, ptr %record, align 8
+{ARGUMENTS}
+  %result = call i64 %function({PASSED})
+  %found = call ptr @PyLong_FromLongLong(i64 %result)
+  ret ptr %found
+wrong:
+  %set = call i32 @PyErr_BadArgument()
+  ret ptr null
+refused:
+  ret ptr null
 }
 
 ; Whether all elements are texts with a form in UTF-8: 0 if so.
@@ -994,7 +1068,14 @@ bad:
 
 def texts_text(layout: TextLayout) -> str:
     """Returns the LLVM text of the module for a layout of texts."""
-    text = _TEXT + NUMBERS
+    numbers = range(MOST_ARGUMENTS)
+    loads = [
+        f"  %p{n} = getelementptr i64, ptr %words, i64 {n}\n  %a{n} = load i64, ptr %p{n}, align 8"
+        for n in numbers
+    ]
+    # A function ignores the words behind its own arguments.
+    text = (_TEXT + NUMBERS).replace("{ARGUMENTS}", "\n".join(loads))
+    text = text.replace("{PASSED}", ", ".join(f"i64 %a{n}" for n in numbers))
     for name, value in (_NAMES | vars(layout)).items():
         text = text.replace(f"{{{name}}}", str(value))
     return text

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -18,14 +17,13 @@ from clew.ops.registry import Sample, Traits, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.support.native_texts import TextTable
-from clew.support.text_arrays import TEXT, text_array
+from clew.support.text_arrays import TEXT
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
 _KEYS = np.array([-3, 0, 4, 9, 100])
 _FEW_KEYS: Final = 128
-_FEW_ELEMENTS: Final = 16  # up to which a dictionary finds their values sooner
 _DENSE: Final = 4  # numbers in the range of keys that a table has for each of them
 _TEXTS, _NONE = np.array(["a", "b", "c"], TEXT), np.array("none", TEXT)
 
@@ -126,19 +124,12 @@ class _Pairs:
     def __init__(self, keys: Array, values: Array, default: Array) -> None:
         self._places = places_among(keys)
         self._values = np.append(values, default)
-        self._dict = dict(zip(keys.tolist(), values.tolist(), strict=True))
-        self._default = default.item()
 
     def __call__(self, x: Array) -> Array:
         """Returns the values of the elements of an array."""
-        if x.size > _FEW_ELEMENTS:
+        if x.ndim == 1:
             return self._values.take(self._places(x))
-        flat = x if x.ndim == 1 else x.reshape(-1)
-        found: Iterator[Any] = map(self._dict.get, flat.tolist(), repeat(self._default))
-        if self._values.dtype == TEXT:
-            return text_array(list(found), x.shape)
-        made = np.fromiter(found, self._values.dtype, flat.size)
-        return made if x.ndim == 1 else made.reshape(x.shape)
+        return self._values.take(self._places(x.reshape(-1))).reshape(x.shape)
 
 
 def places_among(keys: Array) -> Callable[[Array], Array]:

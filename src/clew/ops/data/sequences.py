@@ -87,7 +87,7 @@ def _index(name: str, place: Any, count: int, *, end: bool = False) -> int:
 
     Errors: I270.
     """
-    array = np.asarray(place)
+    array = place if type(place) is np.ndarray else np.asarray(place)
     index = int(array.item()) if array.size == 1 else count + 1
     if not -count <= index < count + end:
         raise RunError(
@@ -182,7 +182,9 @@ def insert(sequence: list[Array], element: Array, position: Any = None) -> list[
     """
     count = len(sequence)
     place = count if position is None else _index("sequence.insert", position, count, end=True)
-    return [*sequence[:place], element, *sequence[place:]]
+    whole = sequence.copy()
+    whole.insert(place, element)
+    return whole
 
 
 @insert.types
@@ -213,7 +215,9 @@ def erase(sequence: list[Array], position: Any = None) -> list[Array]:
     Errors: I270. Source: ONNX SequenceErase-11.
     """
     place = _index("sequence.erase", -1 if position is None else position, len(sequence))
-    return [*sequence[:place], *sequence[place + 1 :]]
+    rest = sequence.copy()
+    del rest[place]
+    return rest
 
 
 @erase.types

@@ -26,7 +26,6 @@ from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
 from clew.support.locks import once
 from clew.support.native_texts import (
-    FEW_TEXTS,
     Automaton,
     Splitter,
     TextTable,
@@ -35,6 +34,7 @@ from clew.support.native_texts import (
     flat_texts,
     read_decimals,
     spelled_decimals,
+    spelled_integers,
 )
 from clew.support.text_arrays import TEXT, text_array
 
@@ -89,22 +89,26 @@ def text_concat(a: Array, b: Array) -> Array:
 
     Errors: T105, I265. Source: ONNX StringConcat-20.
     """
-    if a.shape == b.shape or (b.size == 1 and b.ndim <= a.ndim):
-        size = a.size
-    else:
-        size = math.prod(np.broadcast_shapes(a.shape, b.shape))
+    shape: tuple[int, ...] = a.shape
+    if b.shape != shape and (b.size != 1 or b.ndim > a.ndim):
+        shape = np.broadcast_shapes(shape, b.shape)
+    size = math.prod(shape)
     check_run_bytes("the result of text.concat", size * _TEXT_BYTES + _bytes(size, a, b))
-    made = concatenated(a, b)
-    if made is None:
-        made = np.add(a, b)
-    return made
+    if size == a.size or size == b.size:
+        made = concatenated(a, b)
+        if made is not None:
+            return made if len(shape) == 1 else made.reshape(shape)
+    return np.asarray(np.add(a, b))
 
 
 def _bytes(size: int, *given: Array) -> int:
-    """Returns an upper bound of the memory of texts, as if repeated to `size` elements and joined.
-    A text takes as many bytes for each character as its widest one needs.
+    """Returns an upper bound of the memory of texts, as if repeated to `size` elements and
+    joined. A text takes as many bytes for each character as its widest one needs.
     """
-    count = sum(size // x.size * characters(x) for x in given if x.size)
+    count = 0
+    for x in given:
+        if x.size:
+            count += size // x.size * characters(x)
     bound = _WIDEST_BYTES * count
     if bound <= current().allocated_bytes:
         return bound
@@ -137,21 +141,24 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
     """
-    splitter = _splitter(delimiter, max_splits) if x.size > FEW_TEXTS else None
+    splitter = _splitter(delimiter, max_splits)
     flat = flat_texts(x)
     found = None if splitter is None else splitter.counts(flat)
     if splitter is not None and found is not None:
         counts, longest, total = found
-        check_run_bytes("the pieces of text.split", _TEXT_BYTES * total + _bytes(x.size, x))
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * total + _bytes(x.size, flat))
         _check_longest(longest, x)
         made = splitter.pieces(flat, longest)
         if made is not None:
-            return made.reshape(*x.shape, longest), counts.reshape(x.shape)
+            shape = x.shape
+            if len(shape) == 1:
+                return made, counts
+            return made.reshape(*shape, longest), counts.reshape(shape)
     texts = flat.tolist()
     most = len(texts) + sum(map(len, texts))
     if _TEXT_BYTES * most > current().allocated_bytes:
         most = sum(_most_pieces(text, delimiter, max_splits) for text in texts)
-        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most + _bytes(x.size, x))
+        check_run_bytes("the pieces of text.split", _TEXT_BYTES * most + _bytes(x.size, flat))
     rows = [text.split(delimiter or None, max_splits) for text in texts]
     sizes = list(map(len, rows))
     longest = max(sizes, default=0)
@@ -266,16 +273,9 @@ def text_normalize(
         check_run_bytes("the result of text.normalize", size_bytes)
     kept = x.reshape(-1)
     if stopwords:
-        words, table = _stop_words(stopwords, compared, locale)
-        if x.size <= FEW_TEXTS:
-            texts = kept.tolist()
-            few = _cased(compared, locale, texts)
-            pairs = zip(few, few if compared == case else texts, strict=True)
-            left = [text for key, text in pairs if key not in words]
-            kept = text_array(left, (len(left),))
-        else:
-            keys = _case(compared, locale, kept)
-            kept = (keys if compared == case else kept)[table(keys) == len(stopwords)]
+        table = _stop_words(stopwords, compared, locale)
+        keys = _case(compared, locale, kept)
+        kept = (keys if compared == case else kept)[table(keys) == len(stopwords)]
     if case != "NONE" and not (stopwords and compared == case):
         kept = _case(case, locale, kept)
     elif not stopwords:
@@ -286,12 +286,9 @@ def text_normalize(
 
 
 @bounded_cache(1 << 20)
-def _stop_words(
-    words: tuple[str, ...], action: str, locale: str
-) -> tuple[frozenset[str], TextTable]:
-    """Returns words in a case, also as a table."""
-    cased = _cased(action, locale, words)
-    return frozenset(cased), TextTable(text_array(cased, (len(words),)))
+def _stop_words(words: tuple[str, ...], action: str, locale: str) -> TextTable:
+    """Returns a table of words in a case."""
+    return TextTable(text_array(_cased(action, locale, words), (len(words),)))
 
 
 @text_normalize.types
@@ -437,17 +434,23 @@ def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
     Source: ONNX Cast-25.
     """
     done = 0
+    flat = flat_texts(x)
     if is_float(dtype):
-        flat = flat_texts(x)
         numbers, done = read_decimals(flat, partial(_number, dtype=dtype))
+    elif is_integer(dtype):
+        numbers, done = read_decimals(flat)
+        if not _all_fit(numbers, done, dtype):
+            done = 0
     if done < x.size:
         texts = x.reshape(-1).tolist()
         rest = _plain_numbers(texts[done:], dtype)
         if rest is None:
             found = each(lambda text: _number(text, dtype), texts[done:])
             rest = np.array(found, _exact(dtype))
-        if done:
+        if done and is_float(dtype):
             numbers[done:] = rest
+        elif done:  # integers may have more digits than those that were read
+            numbers = np.concatenate([numbers[:done].astype(rest.dtype), rest])
         else:
             numbers = rest
     with np.errstate(over="ignore"):
@@ -500,12 +503,23 @@ def _number(text: str, dtype: str) -> Any:
 def _fits(number: float, dtype: str) -> bool:
     if not is_integer(dtype):
         return True
-    low, high = (0, 2 ** bits(dtype)) if dtype[0] == "u" else _signed(bits(dtype))
+    low, high = _range(dtype)
     return low <= number < high  # False for NaN
 
 
-def _signed(width: int) -> tuple[int, int]:
-    return -(1 << (width - 1)), 1 << (width - 1)
+def _all_fit(numbers: Array, count: int, dtype: str) -> bool:
+    """Whether the first numbers of an array are in the range of an integer dtype."""
+    if not count:
+        return True
+    low, high = _range(dtype)
+    some = numbers[:count]
+    return bool(some.min() >= low and some.max() < high)
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    """Returns the lowest integer of a dtype, and the one above its highest."""
+    width = bits(dtype)
+    return (0, 1 << width) if dtype[0] == "u" else (-(1 << (width - 1)), 1 << (width - 1))
 
 
 _SPELLED: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
@@ -532,9 +546,12 @@ def text_from_number(x: Array) -> Array:
     Errors: T105. Source: ONNX Cast-25, which leaves the digits open; the digits follow onnx's
     reference evaluator, that is, NumPy's `str`, and the notation is Python's for all floats.
     """
-    if x.dtype.kind != "f":
-        return text_array(list(map(str, x.reshape(-1).tolist())), x.shape)
     flat = np.ascontiguousarray(x).reshape(-1)
+    if x.dtype.kind != "f":
+        spelled = spelled_integers(flat)
+        if spelled is None:
+            spelled = text_array(list(map(str, flat.tolist())), flat.shape)
+        return spelled.reshape(x.shape)
     narrow = x.dtype.itemsize < 4
     if narrow:
         return text_array(_float_texts(flat), x.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ from clew.ops.common import (
 )
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
+from clew.support.budgets import check_run_bytes
+from clew.support.text_arrays import TEXT
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -265,7 +268,7 @@ _COMPARED = (*_SHAPES[:4], Sample(i64(3, 5), i64(5), low=-2, high=3), *_MISFITS)
 
 @register_op(
     "equal",
-    traits=Traits(symbolic=symbolic.EQUAL, sizes="computed"),
+    traits=Traits(symbolic=symbolic.EQUAL, sizes="computed", collects=True),
     commutative=True,
     samples=(*_COMPARED, Sample(boolean(4), boolean(4))),
 )
@@ -276,6 +279,9 @@ def equal(a: Tensor, b: Tensor) -> Tensor:
 
 @equal.reference
 def _equal_reference(a: Array, b: Array) -> Array:
+    if a.shape != b.shape and a.dtype == TEXT:  # kernels compare numbers
+        size = math.prod(np.broadcast_shapes(a.shape, b.shape))
+        check_run_bytes("the result of equal", size)
     return np.equal(a, b)
 
 

@@ -14,8 +14,9 @@ from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType, Type, is_native
 from clew.ops.common import axis_of, boolean, capped, f32, i32, i64, tensor_type
 from clew.ops.math.sorting import sort_key
-from clew.ops.registry import Sample, get_op, register_op
+from clew.ops.registry import Sample, Traits, get_op, register_op
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import TEXT, text_array
 from clew.te import Scalar, Tensor
 from clew.te.expr import Index
 
@@ -24,11 +25,14 @@ Array = np.ndarray[Any, Any]
 
 @register_op(
     "unique",
+    traits=Traits(collects=True),
     samples=(
         Sample(i32(9), low=0, high=3),
         Sample(i64(3, 4), low=0, high=1, axis=0),
         Sample(i64(3, 4), low=0, high=3),
         Sample(f32(2, 5), sort=False),
+        Sample(np.array([["b", "a", "é"], ["a", "", "b"]], TEXT)),
+        Sample(np.array(["b", "a", "b"], TEXT), sort=False),
         Sample(f32(3), axis=1, error="T104"),
     ),
 )
@@ -61,6 +65,8 @@ def _unique_types(x: Type, *, axis: int | None, sort: bool) -> Type:
 def _unique_reference(
     x: Array, *, axis: int | None, sort: bool
 ) -> tuple[Array, Array, Array, Array]:
+    if x.dtype == TEXT and (axis is None or x.ndim == 1):
+        return _unique_texts(x, sort)
     values, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
@@ -72,6 +78,23 @@ def _unique_reference(
         values = np.take(values, order, 0 if axis is None else axis)
         first, inverse, counts = first[order], rank[inverse], counts[order]
     return values, first.astype("i8"), inverse.astype("i8"), counts.astype("i8")
+
+
+def _unique_texts(x: Array, sort: bool) -> tuple[Array, Array, Array, Array]:
+    """Returns the results for texts, whose hashes take less time to compare than themselves."""
+    texts = x.reshape(-1).tolist()
+    first: dict[str, int] = {}
+    for place, text in enumerate(texts):
+        first.setdefault(text, place)
+    kinds = sorted(first) if sort else list(first)
+    rank = {text: n for n, text in enumerate(kinds)}
+    inverse = np.array(list(map(rank.__getitem__, texts)), np.int64)
+    return (
+        text_array(kinds, (len(kinds),)),
+        np.array(list(map(first.__getitem__, kinds)), np.int64),
+        inverse,
+        np.bincount(inverse, minlength=len(kinds)).astype(np.int64, copy=False),
+    )
 
 
 @unique.decompose

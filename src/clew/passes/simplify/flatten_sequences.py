@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from clew.ir.dims import Dim, is_unknown, product, unknown_dim
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, While
+from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, Var, While
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import SequenceType, TensorType, Type, is_native, to_numpy
@@ -34,9 +34,12 @@ class FlattenSequences(Pass):
         states, `concatenate(%rows, %element)` and `concatenate(%sizes, ...)`; after the loop,
         `sequence.unpack`
 
+    A branch that inserts an element, or erases one, becomes an insertion of no rows, or an erasure
+    of none, where its condition does not hold.
+
     Preconditions: StackSequences has run, which needs no sizes for elements of one static shape.
-    Non-goals: loops with elements of unknown rank or without axes, or with a state that branches
-    read.
+    Non-goals: loops with elements of unknown rank or without axes; other branches that read a
+    state, such as those that compute the element.
     """
 
     opt_level: ClassVar[int] = 1
@@ -64,6 +67,14 @@ class _Flat(NamedTuple):
         return self.rows.tensor.shape[1:]
 
 
+class _Change(NamedTuple):
+    """What a branch does to a sequence: the operator and its other operands; "" for nothing."""
+
+    sequence: Expr
+    name: str
+    rest: Sequence[Expr]
+
+
 class _Flattener(Rewriter):
     def __init__(self) -> None:
         super().__init__()
@@ -71,6 +82,8 @@ class _Flattener(Rewriter):
         self._flat: dict[int, _Flat] = {}
 
     def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        if isinstance(new, If):
+            return self._branched(new)
         if not isinstance(new, While):
             return new
         types = [param.type for param in new.body.params[1:]]
@@ -140,6 +153,45 @@ class _Flattener(Rewriter):
         made = get_op("sequence.unpack")(flat.rows, flat.sizes)
         self._flat[made.id] = flat
         return made
+
+    # --- branches ---
+
+    def _branched(self, node: If) -> Expr:
+        """Notes the flat form of the sequences that a branch may change."""
+        body, noted = node.then.body, False
+        count = len(body.fields) if isinstance(body, Tuple) else 0
+        fields = [TupleGetItem(node, n) for n in range(count)]
+        for n, field in enumerate(fields):
+            if isinstance(field.type, SequenceType):
+                flat = self._chosen(node, n)
+                if flat is not None:
+                    self._flat[field.id] = flat
+                    noted = True
+        return Tuple(fields) if noted else node
+
+    def _chosen(self, node: If, number: int) -> _Flat | None:
+        """Returns the flat form of a result; None if the branches do more than change a sequence
+        or leave it as it is.
+        """
+        changes = [_change(function, node.args, number) for function in (node.then, node.orelse)]
+        cond = _scalar(node.cond)
+        match changes:
+            case [_Change() as own, _Change(name="") as other]:
+                pass
+            case [_Change() as other, _Change() as own] if not other.name:
+                cond = get_op("logical_not")(cond)
+            case _:
+                return None
+        flat = self._flat.get(own.sequence.id)
+        if flat is None or own.sequence is not other.sequence:
+            return None
+        match own.name:
+            case "sequence.insert":
+                element, *position = own.rest
+                return _inserted(flat, element, position[0] if position else None, cond)
+            case "sequence.erase":
+                return _erased_if(cond, flat, own.rest[0] if own.rest else None)
+        return flat
 
     # --- loops ---
 
@@ -279,8 +331,12 @@ def _joined(parts: Sequence[Expr]) -> Expr:
 
 
 def _length(flat: _Flat) -> Expr:
-    zero = Constant(np.asarray(0, np.int64))
-    return get_op("gather")(get_op("shape_of")(flat.sizes), zero, axis=0)
+    return _count(flat.sizes)
+
+
+def _count(rows: Expr) -> Expr:
+    """Returns the number of rows."""
+    return get_op("gather")(get_op("shape_of")(rows), _number(0), axis=0)
 
 
 def _counted(first: Expr, by_list: Mapping[int, _Flat]) -> Expr:
@@ -297,8 +353,32 @@ def _scalar(position: Expr) -> Expr:
     return get_op("reshape")(position, shape=()) if position.tensor.rank else position
 
 
-def _inserted(flat: _Flat, element: Expr, position: Expr | None = None) -> _Flat | None:
-    """Returns a sequence with an element inserted; None if the element does not fit its type."""
+def _change(function: Function, args: Sequence[Expr], number: int) -> _Change | None:
+    """Returns the change of a sequence that is result `number` of a branch; None if the branch
+    computes anything else for it.
+    """
+    given = dict(zip([param.id for param in function.params], args, strict=True))
+    assert isinstance(function.body, Tuple)
+    result = function.body.fields[number]
+    operands = result.args if isinstance(result, Call) else (result,)
+    found = [e if isinstance(e, Constant) else given.get(e.id) for e in operands]
+    outside = [e for e in found if e is not None]
+    if len(outside) < len(found):
+        return None
+    match result:
+        case Call(op=Op(name="sequence.insert" | "sequence.erase" as name)):
+            return _Change(outside[0], name, outside[1:])
+        case Var():
+            return _Change(outside[0], "", ())
+    return None
+
+
+def _inserted(
+    flat: _Flat, element: Expr, position: Expr | None = None, cond: Expr | None = None
+) -> _Flat | None:
+    """Returns a sequence with an element inserted, if a condition holds; None if the element does
+    not fit its type.
+    """
     axes = len(flat.shape)
     shape = element.tensor.shape if isinstance(element.type, TensorType) else ()
     if len(shape) != axes + len(flat.row) or shape[axes:] != flat.row:
@@ -306,15 +386,43 @@ def _inserted(flat: _Flat, element: Expr, position: Expr | None = None) -> _Flat
     if any(size not in (-1, own) for size, own in zip(flat.shape, shape, strict=False)):
         return None
     new, sizes = _rows_of(element, axes), _sizes_of(element, axes)
+    if cond is not None:
+        new, sizes = _if(cond, new), _if(cond, sizes)
     if position is None:
         return _Flat(_joined([flat.rows, new]), _joined([flat.sizes, sizes]), flat.shape)
     known = known_value(position)
     if known is not None and known.dtype != object and not known.any():
         return _Flat(_joined([new, flat.rows]), _joined([sizes, flat.sizes]), flat.shape)
-    place = get_op("flat.place")(flat.sizes, _scalar(position), behind=True)
+    at = _scalar(position)
+    if cond is not None:
+        at = get_op("where")(cond, at, Constant(np.zeros((), to_numpy(at.tensor.dtype))))
+    place = get_op("flat.place")(flat.sizes, at, behind=True)
     rows = get_op("flat.insert")(flat.rows, new, place)
-    size = get_op("reshape")(sizes, shape=(axes,))
-    return _Flat(rows, get_op("insert_row")(flat.sizes, size, _front(place)), flat.shape)
+    front = _front(place)
+    if cond is None:
+        size = get_op("reshape")(sizes, shape=(axes,))
+        return _Flat(rows, get_op("insert_row")(flat.sizes, size, front), flat.shape)
+    row = _place(front, front, _number(1))
+    return _Flat(rows, get_op("flat.insert")(flat.sizes, sizes, row), flat.shape)
+
+
+def _number(value: int) -> Constant:
+    return Constant(np.asarray(value, np.int64))
+
+
+def _place(*numbers: Expr) -> Expr:
+    """Returns scalars as the place of an element."""
+    parts = [get_op("reshape")(number, shape=(1,)) for number in numbers]
+    return get_op("concatenate")(*parts, axis=0)
+
+
+def _if(cond: Expr, rows: Expr) -> Expr:
+    """Returns all rows if a condition holds, otherwise none."""
+    size = rows.tensor.shape[0]
+    own = _number(size) if isinstance(size, int) else _count(rows)
+    count = get_op("where")(cond, own, _number(0))
+    place = _place(_number(0), _number(0), count)
+    return get_op("flat.at")(rows, place, get_op("room")(count), shape=(-1,))
 
 
 def _front(place: Expr) -> Expr:
@@ -326,6 +434,29 @@ def _erased(flat: _Flat, position: Expr | None = None) -> _Flat:
     """Returns a sequence without an element."""
     at = Constant(np.asarray(-1, np.int64)) if position is None else _scalar(position)
     place = get_op("flat.place")(flat.sizes, at)
-    room = get_op("room")(get_op("flat.rest")(flat.rows, place))
-    rows = get_op("flat.erase")(flat.rows, place, room)
+    rows = _without(flat.rows, place)
     return _Flat(rows, get_op("erase_row")(flat.sizes, _front(place)), flat.shape)
+
+
+def _erased_if(cond: Expr, flat: _Flat, position: Expr | None = None) -> _Flat:
+    """Returns a sequence without an element if a condition holds. Otherwise erases the place behind
+    the last element, which has no rows.
+    """
+    where, equal = get_op("where"), get_op("equal")
+    count = _length(flat)
+    at: Expr = _number(-1)
+    if position is not None:
+        at = get_op("cast")(_scalar(position), dtype="i64")
+        # If the condition holds, that place is out of range.
+        beyond = get_op("add")(count, _number(1))
+        at = where(equal(at, count), beyond, at)
+    place = get_op("flat.place")(flat.sizes, where(cond, at, count), behind=True)
+    front = _front(place)
+    row = _place(front, front, where(cond, _number(1), _number(0)))
+    return _Flat(_without(flat.rows, place), _without(flat.sizes, row), flat.shape)
+
+
+def _without(rows: Expr, place: Expr) -> Expr:
+    """Returns rows without those of a place."""
+    room = get_op("room")(get_op("flat.rest")(rows, place))
+    return get_op("flat.erase")(rows, place, room)
