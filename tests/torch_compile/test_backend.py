@@ -20,6 +20,7 @@ from clew import te
 from clew.frontends.torch import registry
 from clew.ops.registry import _REGISTRY
 from clew.support.errors import ClewWarning
+from clew.torch import backend
 
 Call = tuple[Any, ...]
 
@@ -315,6 +316,35 @@ def test_lengths_need_one_graph() -> None:
     agrees(block, [(torch.randn(2, n, 16),) for n in (5, 9, 4, 17, 6)], dynamic=True)
     assert len(clew.torch.last()) == 1
     assert not clew.torch.last().left
+
+
+class Scaled(nn.Module):
+    """A norm whose epsilon is a number of the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epsilon = 1e-3
+
+    def forward(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        return F.layer_norm(x, (4,), eps=self.epsilon) * factor
+
+
+@pytest.mark.parametrize("factors", [(2, 2), (0.5, 0.75)])
+def test_numbers_of_modules_cost_no_second_trace_of_aot(
+    factors: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    make = backend.aot_autograd
+
+    def counted(**options: Any) -> Any:
+        made.append(options)
+        return make(**options)
+
+    monkeypatch.setattr(backend, "aot_autograd", counted)
+    calls = [(torch.randn(n, 4), f) for n, f in zip((3, 5), factors, strict=True)]
+    agrees(Scaled(), calls, dynamic=True)
+    is_free = isinstance(factors[0], float)  # a number that changes is an input of the graph
+    assert len(made) == 1 + is_free
 
 
 def test_masked_attention_of_a_row_that_sees_nothing() -> None:

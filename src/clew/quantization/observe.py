@@ -20,6 +20,7 @@ from clew.quantization.progress import Progress
 from clew.quantization.ranges import Histogram, Histograms
 from clew.quantization.sequences import Sequences
 from clew.quantization.sites import Site
+from clew.quantization.threads import Threads
 from clew.quantization.totals import channels_first, highest, lowest
 from clew.quantization.weight_only import Gram
 from clew.support.errors import InputError
@@ -73,8 +74,9 @@ class Observer:
         calibration: Any,
         options: CompileOptions,
         progress: Progress,
+        threads: Threads,
     ) -> None:
-        self._points, self._progress = points, progress
+        self._points, self._progress, self._threads = points, progress, threads
         self._results, self._outputs = results, outputs_of(module)
         inside = [p.value for p in points if not isinstance(p.value, Var)]
         self._runs = bool(inside)
@@ -137,9 +139,11 @@ class Observer:
         ]
 
         def add(values: list[Array]) -> None:
-            for distribution, value in zip(found, values, strict=True):
-                if value.size:
-                    distribution.add(value)
+            def one(n: int) -> None:
+                if values[n].size:
+                    found[n].add(values[n])
+
+            self._threads.map(one, [value.size for value in values])
 
         self._each("ranges", add)
         return found

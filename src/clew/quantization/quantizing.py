@@ -55,9 +55,11 @@ from clew.quantization.search import (
 from clew.quantization.simulate import LocalError, Simulation
 from clew.quantization.sites import Site, sites_of
 from clew.quantization.sums import Addend, Sum, active, addends_of, sums_of, with_grids
+from clew.quantization.threads import Threads
 from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
 from clew.quantization.weights import settled_weights
 from clew.quantization.where import Selects, all_where
+from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
 from clew.support.exhausted import coded_exhaustion
 
@@ -320,7 +322,7 @@ class _Work:
         say: Callable[[str], None],
     ) -> None:
         self._module, self._options, self._say = module, options, say
-        self._progress = Progress(say)
+        self._progress, self._threads = Progress(say), Threads(thread_count(options.threads))
         rounded = {a.sum.name for a in addends}
         sums = sums_of(module, sites) if rounded else []
         self._results: list[Site | Sum] = [*sites, *(s for s in sums if s.name in rounded)]
@@ -359,7 +361,13 @@ class _Work:
         self._say("compiling the model in floats")
         results = [r.result for r in self._results]
         self._observer = observer = Observer(
-            self._module, points, results, calibration, self._options, self._progress
+            self._module,
+            points,
+            results,
+            calibration,
+            self._options,
+            self._progress,
+            self._threads,
         )
         self.feeds = observer.feeds
         integers = [not (s.is_dynamic or s.is_weight_only) for s in schemes]
@@ -370,17 +378,14 @@ class _Work:
             ],
             [not s.is_weight_only for s in schemes],
         )
-        numbers = [
-            None if d.channels is None else migrated(d.channels, p.sites, s)
-            for p, d, s in zip(points, distributions, schemes, strict=True)
-        ]
         made = self._by_operands(observer, points[:products], schemes)
-        grids: dict[tuple[int, Scheme], Grid] = {}
-        for point, scheme, is_integer, distribution, by in zip(
-            points, schemes, integers, distributions, numbers, strict=True
-        ):
+
+        def chosen(n: int) -> tuple[Histogram, Grid | None, Array | None, list[Parameters]]:
+            point, scheme, distribution = points[n], schemes[n], distributions[n]
+            channels = distribution.channels
+            by = None if channels is None else migrated(channels, point.sites, scheme)
             grid, found = None, distribution.histogram(by)
-            if is_integer:
+            if integers[n]:
                 grid = chosen_grid(
                     found,
                     scheme.activations,
@@ -388,16 +393,32 @@ class _Work:
                     scheme.percentile,
                     shifts=scheme.shifts,
                 )
-                if by is None:
-                    self.by_value.setdefault(point.value.id, found)
-                    grids.setdefault((point.value.id, scheme), grid)
-            for site in point.sites:
+            return (
+                found,
+                grid,
+                by,
+                [
+                    parameters_of(site, scheme, grid, by)
+                    if not scheme.is_weight_only
+                    else made.get(site.name) or by_weights(site, scheme)
+                    for site in point.sites
+                ],
+            )
+
+        grids: dict[tuple[int, Scheme], Grid] = {}
+        sizes = [sum(s.weight.data.size for s in p.sites) for p in points]
+        choices = self._threads.map(chosen, sizes)
+        for point, scheme, distribution, choice in zip(
+            points, schemes, distributions, choices, strict=True
+        ):
+            found, grid, by, parameters = choice
+            if grid is not None and by is None:
+                self.by_value.setdefault(point.value.id, found)
+                grids.setdefault((point.value.id, scheme), grid)
+            for site, each in zip(point.sites, parameters, strict=True):
                 self.histograms[site.name] = found
                 self.extremes[site.name] = distribution.low, distribution.high
-                if not scheme.is_weight_only:
-                    made[site.name] = parameters_of(site, scheme, grid, by)
-                elif site.name not in made:
-                    made[site.name] = by_weights(site, scheme)
+                made[site.name] = each
         self.parameters = [made[s.name] for s in self._sites]
         self.addends = with_grids(self.addends, self.parameters, grids)
 
@@ -412,6 +433,7 @@ class _Work:
             self._observer,
             self._options,
             self._progress,
+            self._threads,
         )
         errors = self.simulation.local() if self.parameters else []
         self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}

@@ -30,6 +30,7 @@ from clew.quantization.progress import Progress
 from clew.quantization.settled import Means, Ratios
 from clew.quantization.sites import Site
 from clew.quantization.sums import Addend, Sum, active
+from clew.quantization.threads import Threads
 from clew.quantization.totals import channels_first, squared, total, totals
 from clew.trace.span import Span
 
@@ -88,7 +89,9 @@ class Simulation:
         observer: Observer,
         options: CompileOptions,
         progress: Progress,
+        threads: Threads,
     ) -> None:
+        self._threads = threads
         self.output_names = module.output_names
         self.names = [p.site.name for p in parameters]
         self._parameters, self._results = list(parameters), results
@@ -154,7 +157,7 @@ class Simulation:
         """
         sums = Ratios(len(self._kept), len(self._feeds))
         for found, exact in zip(self.runs(quantized), self.exact, strict=True):
-            _add(sums, [found[n] for n in self._kept], [exact[n] for n in self._kept])
+            self._add(sums, [found[n] for n in self._kept], [exact[n] for n in self._kept])
         return float(max(sums.values))
 
     def local(self) -> list[LocalError]:
@@ -181,16 +184,20 @@ class Simulation:
         places = {r.name: n for n, r in enumerate(self._results)}
         exacts, quantized = found[: len(places)], found[len(places) :]
         squares = np.zeros((len(means), 2))
-        for n, (p, result) in enumerate(zip(self._parameters, quantized, strict=True)):
-            exact = channels_first(exacts[places[p.site.name]], p.site.channel_axis)
-            error = channels_first(result, p.site.channel_axis) - exact
+
+        def add(n: int) -> None:
+            site = self._parameters[n].site
+            exact = channels_first(exacts[places[site.name]], site.channel_axis)
+            error = channels_first(quantized[n], site.channel_axis) - exact
             if not error.size:
-                continue
-            constant = p.site.bias_constant
+                return
+            constant = site.bias_constant
             if constant is not None:
                 exact = exact - constant.data.reshape(-1, 1)
             squares[n] = [total(squared(x)) / x.size for x in (error, exact)]
             means[n].add(totals(error) / (error.size // error.shape[1]), float(squares[n, 0]))
+
+        self._threads.map(add, [value.size for value in quantized])
         return squares
 
     def accumulated(self, quantized: Collection[str], *, whole: bool) -> Accumulated:
@@ -214,14 +221,26 @@ class Simulation:
         for feed in self._progress.over("accumulated errors", feeds, at_most=not whole):
             exact, results = self._observer.exact(feed)
             found = self._run(feed, quantized)
-            _add(outputs, [found[n] for n in self._kept], [exact[n] for n in self._kept])
-            _add(layers, [found[n] for n in places], [results[n] for n in compared])
+            self._add(outputs, [found[n] for n in self._kept], [exact[n] for n in self._kept])
+            self._add(layers, [found[n] for n in places], [results[n] for n in compared])
             del exact, results, found  # the next run reuses their memory
             if not whole and layers.is_enough and outputs.is_enough:
                 break
         errors = map(float, layers.values)
         named = dict(zip(names, errors, strict=True))
         return Accumulated(named, max(map(float, outputs.values), default=None))
+
+    def _add(self, sums: Ratios, found: Sequence[Any], exact: Sequence[Any]) -> None:
+        """Adds the values of a sample."""
+        squares = np.zeros((len(exact), 2))
+
+        def add(n: int) -> None:
+            rows = channels_first(exact[n], -1)
+            squares[n, 0] = total(squared(channels_first(found[n], -1) - rows))
+            squares[n, 1] = total(squared(rows))
+
+        self._threads.map(add, [value.size for value in exact])
+        sums.add(*squares.T)
 
 
 def _passes(options: CompileOptions) -> list[Pass]:
@@ -232,16 +251,6 @@ def _passes(options: CompileOptions) -> list[Pass]:
         replace(p, stored=frozenset(("dequantize", "where"))) if isinstance(p, FuseOps) else p
         for p in passes_for(options)
     ]
-
-
-def _add(sums: Ratios, found: Sequence[Any], exact: Sequence[Any]) -> None:
-    """Adds the values of a sample."""
-    squares = np.zeros((len(exact), 2))
-    for n, (value, wanted) in enumerate(zip(found, exact, strict=True)):
-        rows = channels_first(wanted, -1)
-        squares[n, 0] = total(squared(channels_first(value, -1) - rows))
-        squares[n, 1] = total(squared(rows))
-    sums.add(*squares.T)
 
 
 def _is_comparable(value: Expr) -> bool:

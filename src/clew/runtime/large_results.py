@@ -19,7 +19,7 @@ LARGE_BYTES: Final = 32 << 20
 """The size from which results get memory from here. Source: mallopt(3), the largest
 `M_MMAP_THRESHOLD`.
 """
-_MOST_IDLE, _MOST_IDLE_BYTES = 8, 512 << 20
+_MOST_IDLE, _MOST_IDLE_BYTES = 64, 512 << 20
 # An idle block is lent if it is at most this many times as large as the result.
 _MOST_SPARE: Final = 2
 

@@ -4,7 +4,9 @@ A result owns its memory: nothing else in use shares it. There are three kinds o
 
 - Small results of a call share one `Room`. A later call reuses it once nothing refers to them or
   to views of them, which costs less than an allocation and keeps the addresses.
-- Results of `LARGE_BYTES` and more borrow memory from `large_results`.
+- Results of `LARGE_BYTES` and more borrow memory from `large_results`, and so do those of
+  `_PART_BYTES` and more in calls whose results have `LARGE_BYTES` in total: the C library returns
+  that much to the system when all of them are freed.
 - Each other result has an allocation, since the C library reuses freed blocks of these sizes.
 
 Rooms are tested for use by their reference counts, because a weak reference would cost more than
@@ -35,13 +37,15 @@ _NOTHING: Final = np.empty(0, _BYTES)
 # Up to this size, the results of a call share a room. An idle context keeps this much memory, and
 # so does any result that the caller keeps.
 _ROOM_BYTES: Final = 4096
+# Smaller parts of many results are allocated: together they are few bytes.
+_PART_BYTES: Final = 1 << 20
 
 
-def room_for(size_bytes: int) -> tuple[np.ndarray, int, int]:
+def room_for(size_bytes: int, lent_from: int = LARGE_BYTES) -> tuple[np.ndarray, int, int]:
     """Returns new memory: an array that owns it, the position of `size_bytes` there whose address
-    is a multiple of 64, and this address.
+    is a multiple of 64, and this address. It is lent from a size of `lent_from`.
     """
-    if size_bytes >= LARGE_BYTES:
+    if size_bytes >= lent_from:
         memory = LARGE_RESULTS.lend(size_bytes)
         return memory, 0, address_of(memory)
     memory = np.empty(size_bytes + ALIGNMENT_BYTES, _BYTES)
@@ -77,6 +81,7 @@ class Results:
             self.offsets.append(self.total_bytes)
             self.total_bytes += -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self.are_small = self.total_bytes <= _ROOM_BYTES
+        self._lent_from = _PART_BYTES if self.total_bytes >= LARGE_BYTES else LARGE_BYTES
         self._views: dict[int, list[View]] = {}
 
     def apart(self) -> tuple[list[np.ndarray], list[int]]:
@@ -89,7 +94,7 @@ class Results:
                 arrays.append(_NOTHING)
                 addresses.append(0)
                 continue
-            memory, begin, address = room_for(self._sizes_bytes[number])
+            memory, begin, address = room_for(self._sizes_bytes[number], self._lent_from)
             arrays.append(_ARRAY(shape, dtype, memory, begin))
             addresses.append(address)
         return arrays, addresses

@@ -221,7 +221,7 @@ class NativeSegment(Shown):
         all of the segment's outputs (`runtime.native_call`). Only a segment whose `is_native` holds
         has one.
         """
-        if any(result.size_bytes >= LARGE_BYTES for result in results):
+        if sum(result.size_bytes for result in results) >= LARGE_BYTES:
             return None
         memory = self._memory if self._working_bytes else None
         running = Running(

@@ -12,6 +12,8 @@ from typing import Any, Final
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.symbolic_convert import TensorifyState
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
@@ -19,6 +21,7 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,
     is_traceable_wrapper_subclass,
 )
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from clew.backends.compile_options import PLACES, CompileOptions
 from clew.frontends.torch.decompositions import WHOLE, decompositions
@@ -57,6 +60,7 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
         )
         forward: Callable[..., Any] = module.forward
         return forward
+    _restart_without_floats()
     names, static = inputs_of(module)
     programs = current()
     plain: list[TorchProgram] = []
@@ -79,6 +83,23 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
     with nullcontext() if apart else _whole():
         run: Callable[..., Any] = compiled_with(module, list(args))
     return plain[0] if plain else run
+
+
+def _restart_without_floats() -> None:
+    """Has Dynamo trace again at once if all float inputs of its graph turned out to be constants,
+    such as the epsilons of normalizations under `dynamic=True`. AOT would have it do so in the end,
+    after it traced the graph in vain (`tensorify_python_scalars`).
+    """
+    facts = TracingContext.try_get()
+    sizes = None if facts is None or facts.fake_mode is None else facts.fake_mode.shape_env
+    if sizes is None:
+        return
+    floats = [s for s in sizes.backed_var_to_val if symbol_is_type(s, SymT.FLOAT)]
+    new = [s for s in floats if not TensorifyState.should_specialize(str(s))]
+    if new and all(getattr(sizes.replacements.get(s), "is_number", False) for s in floats):
+        for symbol in new:
+            TensorifyState.specialize(str(symbol))
+        raise TensorifyScalarRestartAnalysis
 
 
 def _is_plain(graph: fx.GraphModule) -> bool:
