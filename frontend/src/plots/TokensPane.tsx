@@ -46,11 +46,11 @@ function NoTokens({ build }: { readonly build: Build }) {
   );
 }
 
-function TokensButton({ build }: { readonly build: Build }) {
+function TokensButton({ build, again = false }: { readonly build: Build; readonly again?: boolean }) {
   const running = isRunning(build.id, MEASURING_TOKENS);
   return (
-    <button class="primary" disabled={running} onClick={() => void measureTokens(build.id)}>
-      {running ? "Measuring …" : "Measure"}
+    <button class={again ? "quiet" : "primary"} disabled={running} onClick={() => void measureTokens(build.id)}>
+      {running ? "Measuring …" : again ? "Measure again" : "Measure"}
     </button>
   );
 }
@@ -102,7 +102,7 @@ function Measured({ pane, build, overview, costs }: MeasuredProps) {
       {[decode, costs.prefill].map((step, n) => (
         <Step key={n} build={build} title={titleOf(step, n)} step={step} enter={enter} choose={choose} />
       ))}
-      {build.source.live && <TokensButton build={build} />}
+      {build.source.live && <TokensButton build={build} again />}
     </div>
   );
 }
@@ -145,7 +145,7 @@ function Step({ build, title, step, enter, choose }: StepProps) {
             <td>{bytesText(row.cache_bytes)}</td>
             <td>{timeText(row.ns)}</td>
             <td>
-              <i class="bar" style={{ width: `${Math.min(row.share, 1) * 100}%` }} />
+              <i class="tokens-bar" style={{ width: `${Math.min(row.share, 1) * 100}%` }} />
               {percent(row.share)}
             </td>
             <td>{percent(row.bandwidth_share)}</td>

@@ -9,6 +9,7 @@ from clew.frontends.checkpoint.activations import Activation
 from clew.frontends.checkpoint.rotary import Rotary
 from clew.support.dataclass import dataclass
 
+
 @dataclass(frozen=True)
 class Names:
     """The names of a decoder's modules. Names inside a layer are relative to `layer`; "" stands for

@@ -148,7 +148,9 @@ def is_real(value: Any) -> bool:
 def unsupported(what: str, hint: str = "") -> UnsupportedError:
     """Returns the error for a model that clew cannot build a graph of."""
     return UnsupportedError(
-        "U009", f"clew builds no graph of {what}", hint=f"{hint}; {_OTHER_DOORS}" if hint else _OTHER_DOORS
+        "U009",
+        f"clew builds no graph of {what}",
+        hint=f"{hint}; {_OTHER_DOORS}" if hint else _OTHER_DOORS,
     )
 
 

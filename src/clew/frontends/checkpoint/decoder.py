@@ -357,9 +357,7 @@ class DecoderGraph(WeightedGraph):
 
         found, inputs = self._results_of(f"{module}.conv1d", "conv1d", convolved)
         activation, mixed_in_time = self._of.activation, found
-        found = self._layer(
-            f"{module}.act", activation.name, lambda: activation.of(mixed_in_time)
-        )
+        found = self._layer(f"{module}.act", activation.name, lambda: activation.of(mixed_in_time))
 
         def scan() -> Sequence[Expr]:
             width = of.groups * of.size

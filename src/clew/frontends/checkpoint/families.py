@@ -403,8 +403,10 @@ def _gpt_neox(config: Config) -> Decoder:
         down="mlp.dense_4h_to_h",
         attention="attention",
     )
+    whole = _usual(config, share=config.real("rotary_pct", 0.25), base="rotary_emb_base")
     return replace(
-        _usual(config, share=config.real("rotary_pct", 0.25), base="rotary_emb_base"),
+        whole,
+        groups=whole.heads,
         epsilon=config.real("layer_norm_eps", 1e-5),
         names=names,
         centered=True,
