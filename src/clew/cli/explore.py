@@ -38,7 +38,8 @@ def explore(
         Path | None,
         typer.Argument(
             metavar="MODEL",
-            help="The model's file, or the folder of a language model. Without one, drop a model onto the page.",
+            help="The model's file, or a language model's folder. Without one, drop a model "
+            "onto the page.",
             show_default=False,
         ),
     ] = None,

@@ -8,8 +8,8 @@ from typing import Any, Final
 from clew.explorer.actions.params import number
 from clew.explorer.schema import PartCost, StepCost, TokenCosts
 from clew.explorer.session import Session
-from clew.generation import costs
-from clew.generation.wiring import Wiring
+from clew.profile import token_costs as costs
+from clew.runtime.wiring import Wiring
 
 LENGTH: Final = 256
 _MOST: Final = 1 << 20

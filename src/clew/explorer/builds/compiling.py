@@ -18,11 +18,11 @@ from clew.explorer.own import Own, compile_options
 from clew.explorer.schema import Options
 from clew.explorer.session import Session
 from clew.explorer.steps import LONGEST, MOST_STEPS, replayed
-from clew.generation.wiring import decode_step
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.placement.placing import placed_for_compile
 from clew.runtime.drawing import settled
+from clew.runtime.wiring import decode_step
 from clew.serving.built_model import BuiltModel
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import InputError

@@ -282,7 +282,9 @@ def _in_parallel(decoder: Decoder) -> Decoder:
 def _interleaved(config: Config, share: float = 1.0) -> Decoder:
     """Returns the structure of Llama with interleaved rotary embedding."""
     whole = _usual(config, share=share)
-    blocks = [replace(b, rotary=replace(b.rotary, is_interleaved=True)) for b in whole.blocks]
+    blocks = [
+        replace(b, rotary=replace(b.rotary, is_interleaved=True)) for b in whole.blocks if b.rotary
+    ]
     return replace(whole, blocks=tuple(blocks))
 
 
