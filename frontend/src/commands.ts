@@ -99,6 +99,7 @@ export const COMMANDS: readonly Command[] = [
   pane("asm", "a kernel's instructions"),
   pane("roofline", "the roofline"),
   pane("timeline", "the timeline of a run"),
+  pane("tokens", "the cost of a token of a language model"),
   { ...pane("diff", "the difference of two builds"), when: () => builds.peek().length > 1 },
 
   { id: "story", group: "Show", title: "Story on or off", keys: ["s"], run: () => (story.value = !story.peek()) },

@@ -9,7 +9,7 @@ import { FiguresOf, rangeOf } from "./plots/figures";
 import { colorAt, figureText, palette, scaleOf, type Scale } from "./plots/scale";
 import type { Here } from "./refs";
 import { current, metric, type Metric } from "./state";
-import type { Heat, Profiled } from "./wire";
+import type { Heat, Profiled, TokenCosts } from "./wire";
 
 /** Returns the heat of a thing as a color; null if heat is off or its figure is unknown. */
 export type HeatColor = (here: Here) => string | null;
@@ -95,6 +95,7 @@ export function setMetric(by: Metric): void {
 }
 
 export const MEASURING = "Measuring";
+export const MEASURING_TOKENS = "Measuring the cost of a token";
 export const COMPARING = "Comparing with f32";
 
 /** Profiles a build with drawn inputs; shows its time unless colors already mean something measured. */
@@ -106,6 +107,15 @@ export async function measure(id: string = current.peek()): Promise<Profiled | n
     refresh(build, ["heat/time", "heat/peak", "roofline", "timeline"]);
     if (NEEDS[metric.peek()] !== "profile") metric.value = "time";
   }
+  return done;
+}
+
+/** Measures the cost of a token of a language model. */
+export async function measureTokens(id: string): Promise<TokenCosts | null> {
+  const build = builds.peek().find((b) => b.id === id);
+  if (!build?.source.live || isRunning(id, MEASURING_TOKENS)) return null;
+  const done = await runJob<TokenCosts>(id, "tokens", {}, MEASURING_TOKENS);
+  if (done) refresh(build, ["tokens"]);
   return done;
 }
 

@@ -9,7 +9,7 @@ import { NOTHING, union, type Reach } from "./thread";
 /** Kinds of panes; panes/registry.ts has their components. */
 export type PaneKind =
   | "model" | "stage" | "kernels" | "loops" | "llvm" | "asm"
-  | "time" | "roofline" | "timeline" | "schedule" | "diff";
+  | "time" | "roofline" | "timeline" | "tokens" | "schedule" | "diff";
 
 /**
  * `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph";

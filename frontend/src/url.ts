@@ -8,7 +8,8 @@ import {
 } from "./state";
 
 const KINDS: readonly PaneKind[] = [
-  "model", "stage", "kernels", "loops", "llvm", "asm", "time", "roofline", "timeline", "schedule", "diff",
+  "model", "stage", "kernels", "loops", "llvm", "asm", "time", "roofline", "timeline", "tokens",
+  "schedule", "diff",
 ];
 const METRICS: readonly Metric[] = ["", "backend", "time", "flops", "bytes", "peak", "error", "quantization"];
 const THEMES: readonly Theme[] = ["auto", "dark", "light"];

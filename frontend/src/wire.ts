@@ -172,6 +172,22 @@ export interface NodeFigures {
 }
 
 /**
+ * The cost of a decoder layer, or of another layer, in one call: the bytes of weights and
+ * caches that must be read, and the time. `layers` are the model's layers in it. `share` is that
+ * of the call's time; `bandwidth_share` is the time to read the bytes at the machine's bandwidth,
+ * divided by `ns`.
+ */
+export interface PartCost {
+  readonly layer: string;
+  readonly layers: number[];
+  readonly weight_bytes: number;
+  readonly cache_bytes: number;
+  readonly ns: number;
+  readonly share: number;
+  readonly bandwidth_share: number;
+}
+
+/**
  * A summary of a profile: wall time, kernel time, and notes.
  */
 export interface Profiled {
@@ -222,11 +238,42 @@ export interface Slice {
 }
 
 /**
+ * A call that reads `tokens` tokens after `length` tokens in the caches; `gbps` is the
+ * machine's bandwidth for as many bytes as a decode step reads.
+ */
+export interface StepCost {
+  readonly tokens: number;
+  readonly length: number;
+  readonly ns: number;
+  readonly arena_bytes: number;
+  readonly gbps: number;
+  readonly weight_bytes: number;
+  readonly cache_bytes: number;
+  readonly bandwidth_share: number;
+  readonly parts: PartCost[];
+}
+
+/**
  * One run of median times. `slices` of a track follow each other and do not overlap.
  */
 export interface Timeline {
   readonly wall_ns: number;
   readonly slices: Slice[];
+}
+
+/**
+ * The costs of tokens of a language model: the memory of weights, the bytes that each token
+ * adds to the caches and those of states of fixed size. Each token in the caches adds `slope_us`
+ * to the time of a decode step.
+ */
+export interface TokenCosts {
+  readonly threads: number;
+  readonly weight_bytes: number;
+  readonly token_bytes: number;
+  readonly state_bytes: number;
+  readonly slope_us: number;
+  readonly decode: StepCost;
+  readonly prefill: StepCost;
 }
 
 /**
@@ -759,4 +806,6 @@ export interface Answers {
   readonly roofline: Roofline;
   /** `timeline`: one run: layers, kernels, operators */
   readonly timeline: Timeline;
+  /** `tokens`: the cost of a token of a language model */
+  readonly tokens: TokenCosts;
 }

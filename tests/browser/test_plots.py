@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import Page, expect
+from tests.generation.folders import write_model
 
 import clew
 
@@ -202,3 +203,14 @@ def test_operators_have_their_own_share_of_the_time(measured: ExplorerPage, page
     whole = 100 * heat["kernels"][kernel["index"]] / heat["total"]
     assert sum(percents) == pytest.approx(whole, abs=0.1 * len(percents) + 1)
     assert len(set(percents)) > 1
+
+
+def test_the_cost_of_a_token_by_layer(explore: Callable[..., ExplorerPage], tmp_path: Path) -> None:
+    view = explore(write_model(tmp_path / "model"))
+    view.open(["a/tokens:0"])
+    pane = view.pane("tokens")
+    pane.get_by_role("button", name="Measure").click()
+    rows = pane.locator("tbody tr", has_text="model.layers.0")
+    expect(rows).to_have_count(2, timeout=60_000)
+    rows.first.click()
+    assert "at=a/layer:model.layers.0." in view.hash()

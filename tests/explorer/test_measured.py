@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
+from tests.generation.folders import write_model
 
 import clew
 import zoo
@@ -16,9 +17,11 @@ from clew.explorer import wire
 from clew.explorer.actions.errors import errors
 from clew.explorer.actions.profile import profile
 from clew.explorer.actions.schedule import schedule
+from clew.explorer.actions.tokens import tokens
 from clew.explorer.builds import budget
+from clew.explorer.builds.compiling import open_session
 from clew.explorer.routes import answer
-from clew.explorer.schema import Heat, Roofline, ScheduleTrial, Timeline
+from clew.explorer.schema import Heat, Options, Roofline, ScheduleTrial, Timeline, TokenCosts
 from clew.explorer.session import Session
 from clew.explorer.steps import replayed
 from clew.ir.expr import Function
@@ -374,3 +377,28 @@ def test_registers_that_cannot_be_are_refused(session: Session) -> None:
     assert len(unrolled) < len(steps)
     error = refused(session, unrolled)
     assert error.code.startswith("S")
+
+
+# --- language models ---
+
+
+def test_a_language_model_opens_at_a_decode_step(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model")
+    session = open_session(path, "model", Options(), said)
+    with pytest.raises(ClewError) as caught:
+        answer(session, "tokens")
+    assert caught.value.code == "I230"
+    measured = tokens(session, {"length": 20, "prompt": 8}, said)
+    found: TokenCosts = answer(session, "tokens")
+    assert found == measured
+    assert found.decode.cache_bytes == 20 * found.token_bytes > 0
+    (layer,) = [part for part in found.decode.parts if part.layer == "model.layers.0"]
+    names = {answer(session, "overview").layers[n].name for n in layer.layers}
+    assert "model.layers.0.self_attn.q_proj" in names
+    assert "tokens" in answer(session, "overview").measured
+
+
+def test_other_models_have_no_cost_of_a_token(session: Session) -> None:
+    with pytest.raises(ClewError) as caught:
+        tokens(session, {}, said)
+    assert caught.value.code == "I484"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import clew
-import clew.generation.costs
-from clew.generation.costs import bandwidth_share, bytes_text
+import clew.profile.token_costs
+from clew.profile.token_costs import bandwidth_share, bytes_text
 
 from .folders import CONFIG, write_model
 
@@ -22,7 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> clew.LanguageModel:
 
 
 def test_bytes_of_a_step(model: clew.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clew.generation.costs, "_SECONDS", 0.01)
+    monkeypatch.setattr(clew.profile.token_costs, "_SECONDS", 0.01)
     costs = model.costs(length=40, prompt=12)
     layers, hidden = CONFIG["num_hidden_layers"], CONFIG["hidden_size"]
     heads = groups = CONFIG["num_attention_heads"]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import clew
-from clew.generation.wiring import Wiring
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.session import Session
+from clew.runtime.wiring import Wiring
 
 from .folders import VOCABULARY, write_model, write_tiny_onnx, write_tokenizer
 

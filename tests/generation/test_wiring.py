@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.generation.wiring import Wiring
+from clew.runtime.wiring import Wiring
 
 
 def test_a_total_length_counts_past_and_new_tokens() -> None:

@@ -29,7 +29,7 @@ export async function savePaneDrawing(pane = focused()): Promise<void> {
 export function nameOf(pane: Pane): string {
   const build = buildOf(pane.build);
   const model = (build && value(build.overview.peek())?.model) ?? "model";
-  return `${model}-${pane.kind}${["model", "time", "kernels", "roofline", "timeline", "diff"].includes(pane.kind) ? "" : `-${pane.arg}`}`;
+  return `${model}-${pane.kind}${["model", "time", "kernels", "roofline", "timeline", "tokens", "diff"].includes(pane.kind) ? "" : `-${pane.arg}`}`;
 }
 
 function textOf(pane: Pane): string {

@@ -4,5 +4,5 @@ import type { PaneKind } from "../state";
 
 export const COUNTED: Readonly<Record<PaneKind, "" | "stage" | "kernel">> = {
   model: "", stage: "stage", kernels: "", loops: "kernel", llvm: "kernel", asm: "kernel",
-  time: "", roofline: "", timeline: "", schedule: "kernel", diff: "",
+  time: "", roofline: "", timeline: "", tokens: "", schedule: "kernel", diff: "",
 };

@@ -10,6 +10,7 @@ import { KernelTable } from "./KernelTable";
 import { RooflinePane } from "../plots/RooflinePane";
 import { TimelinePane } from "../plots/TimelinePane";
 import { TimePane } from "../plots/TimePane";
+import { TokensPane } from "../plots/TokensPane";
 import type { PaneProps } from "./props";
 
 export interface Shown {
@@ -30,6 +31,7 @@ export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
   time: { title: "Where the time goes", graph: false, text: TimePane },
   roofline: { title: "Roofline", graph: false, text: RooflinePane },
   timeline: { title: "Timeline", graph: false, text: TimelinePane },
+  tokens: { title: "Cost of a token", graph: false, text: TokensPane },
   schedule: { title: "Schedule", graph: false, text: SchedulePane },
   diff: { title: "Difference", graph: false, text: DiffPane },
 };

@@ -19,6 +19,7 @@ from clew.backends.compile_options import Limits
 from clew.cli.diff import build_options, changed
 from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json_text, note, progress, stderr
+from clew.generation.folder import model_in
 from clew.support.errors import InputError
 from clew.support.settings import usable_cpus
 
@@ -37,7 +38,8 @@ def explore(
         Path | None,
         typer.Argument(
             metavar="MODEL",
-            help="The model's file. Without one, drop a model onto the page.",
+            help="The model's file, or a language model's folder. Without one, drop a model "
+            "onto the page.",
             show_default=False,
         ),
     ] = None,
@@ -114,7 +116,7 @@ def asked_models(
 ) -> tuple[tuple[tuple[Path, Options], ...], Own]:
     """Returns the files to compile with their options, and the options common to all builds.
 
-    Errors: I227 for a missing file.
+    Errors: I227 for a missing file, I484 for a folder without a model.
     """
     from clew.explorer.own import split_options  # noqa: PLC0415 - other commands stay quick
 
@@ -126,11 +128,13 @@ def asked_models(
         return (), split_options([how.options])[1]
     for path in (a, b):
         refuse_saved(path, "a saved model has no trace")
-        if path is not None and not os.path.isfile(path):
-            raise InputError("I227", f"no file {str(path)!r}")
-    paths, given = [a], [how.options]
-    if b is not None or for_b:
-        paths.append(b or a)
+        if path is not None and not os.path.exists(path):
+            raise InputError("I227", f"no file or folder {str(path)!r}")
+    first, second = (None if path is None else model_in(path) for path in (a, b))
+    assert first is not None
+    paths, given = [first], [how.options]
+    if second is not None or for_b:
+        paths.append(second or first)
         given.append(changed(how, build_options(for_b, {}, "--b")))
     options, shared = split_options(given)
     return tuple(zip(paths, options, strict=True)), shared

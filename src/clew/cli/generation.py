@@ -155,7 +155,7 @@ def figures(result: Any, model: Any = None) -> str:
 
 def _costs(result: Any, wiring: Any) -> list[str]:
     """Returns what one more token costs, and the share of the machine's bandwidth."""
-    from clew.generation.costs import (  # noqa: PLC0415 - it imports the compiler
+    from clew.profile.token_costs import (  # noqa: PLC0415 - it imports the compiler
         bandwidth_share,
         bytes_text,
         state_bytes_of,

@@ -25,6 +25,7 @@ from clew.explorer.views.source import source
 from clew.explorer.views.stage import stage
 from clew.explorer.views.story import story
 from clew.explorer.views.timeline import timeline
+from clew.explorer.views.tokens import tokens
 from clew.explorer.views.values import values
 from clew.support.errors import InputError
 
@@ -59,6 +60,7 @@ ROUTES: Final = (
     Route("values/{which:path}", schema.Values, values, "a layer's value: ITERATION/RESULT/LAYER"),
     Route("roofline", schema.Roofline, roofline, "kernels and the machine's roofline"),
     Route("timeline", schema.Timeline, timeline, "one run: layers, kernels, operators"),
+    Route("tokens", schema.TokenCosts, tokens, "the cost of a token of a language model"),
 )
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::(\w+))?\}")

@@ -29,12 +29,15 @@ from clew.explorer.schema_runs import LoopIteration as LoopIteration
 from clew.explorer.schema_runs import Metric as Metric
 from clew.explorer.schema_runs import NodeFigures as NodeFigures
 from clew.explorer.schema_runs import Number
+from clew.explorer.schema_runs import PartCost as PartCost
 from clew.explorer.schema_runs import Profiled as Profiled
 from clew.explorer.schema_runs import Ref as Ref
 from clew.explorer.schema_runs import Roofline as Roofline
 from clew.explorer.schema_runs import RooflinePoint as RooflinePoint
 from clew.explorer.schema_runs import Slice as Slice
+from clew.explorer.schema_runs import StepCost as StepCost
 from clew.explorer.schema_runs import Timeline as Timeline
+from clew.explorer.schema_runs import TokenCosts as TokenCosts
 from clew.explorer.schema_runs import Values as Values
 
 VERSION = 1

@@ -153,3 +153,56 @@ class Profiled:
     rounds: int
     threads: int
     notes: list[str]
+
+
+# --- language models ---
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """The cost of a decoder layer, or of another layer, in one call: the bytes of weights and
+    caches that must be read, and the time. `layers` are the model's layers in it. `share` is that
+    of the call's time; `bandwidth_share` is the time to read the bytes at the machine's bandwidth,
+    divided by `ns`.
+    """
+
+    layer: str
+    layers: list[Number]
+    weight_bytes: int
+    cache_bytes: int
+    ns: float
+    share: float
+    bandwidth_share: float
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """A call that reads `tokens` tokens after `length` tokens in the caches; `gbps` is the
+    machine's bandwidth for as many bytes as a decode step reads.
+    """
+
+    tokens: int
+    length: int
+    ns: float
+    arena_bytes: int
+    gbps: float
+    weight_bytes: int
+    cache_bytes: int
+    bandwidth_share: float
+    parts: list[PartCost]
+
+
+@dataclass(frozen=True)
+class TokenCosts:
+    """The costs of tokens of a language model: the memory of weights, the bytes that each token
+    adds to the caches and those of states of fixed size. Each token in the caches adds `slope_us`
+    to the time of a decode step.
+    """
+
+    threads: int
+    weight_bytes: int
+    token_bytes: int
+    state_bytes: int
+    slope_us: float
+    decode: StepCost
+    prefill: StepCost

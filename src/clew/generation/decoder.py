@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clew.generation.wiring import Wiring
 from clew.runtime.session import Session
+from clew.runtime.wiring import Wiring
 from clew.support.errors import ClewError
 from clew.support.shown import Shown
 

@@ -12,7 +12,7 @@ from clew.generation.decoder import Decoder
 from clew.generation.reading import read_again
 from clew.generation.scores import Probabilities
 from clew.generation.sequence import Growing
-from clew.generation.wiring import Wiring
+from clew.runtime.wiring import Wiring
 from clew.support.errors import InputError
 
 _LONGEST: Final = 3

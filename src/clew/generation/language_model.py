@@ -14,12 +14,12 @@ from clew.generation.prefix_files import PrefixFiles, model_of_files
 from clew.generation.prefixes import Prefixes
 from clew.generation.settings import Settings
 from clew.generation.tokenizer import Tokenizer
-from clew.generation.wiring import Wiring
+from clew.runtime.wiring import Wiring
 from clew.support.errors import InputError
 from clew.support.shown import Shown
 
 if TYPE_CHECKING:
-    from clew.generation.costs import TokenCosts
+    from clew.profile.token_costs import TokenCosts
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -137,7 +137,7 @@ class LanguageModel(Shown):
         Errors: I495 for a saved model, a model without caches, and what is no integer of at least
         1; I265 for too many tokens; those of a call.
         """
-        from clew.generation.costs import costs_of  # noqa: PLC0415 - it imports the compiler
+        from clew.profile.token_costs import costs_of  # noqa: PLC0415 - it imports the compiler
 
         return costs_of(self._wiring, length, prompt)
 

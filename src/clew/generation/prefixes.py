@@ -8,7 +8,7 @@ import numpy as np
 
 from clew.generation.decoder import Decoder
 from clew.generation.prefix_files import PrefixFiles
-from clew.generation.wiring import Wiring
+from clew.runtime.wiring import Wiring
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
 

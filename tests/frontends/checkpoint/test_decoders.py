@@ -65,7 +65,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("Starcoder2", {"sliding_window": 4}),
     "stablelm": ("StableLm", {"use_qkv_bias": True, "hidden_size": 64}),
     "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}),
-}
+    "gpt_bigcode": ("GPTBigCode", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}),
+    "olmo3": ("Olmo3", {**_NEAR, "layer_types": _KINDS}),
+    "granite": ("Granite", {"logits_scaling": 4.0, "residual_multiplier": 0.4,
+                            "attention_multiplier": 0.2, "embedding_multiplier": 3.0}),
+    "cohere2": ("Cohere2", {**_NEAR, "layer_types": _KINDS, "logit_scale": 0.25}),
+    "exaone4": ("Exaone4", {**_NEAR, "layer_types": _KINDS}),
+    "glm": ("Glm", {"head_dim": 8}),
+    "nemotron": ("Nemotron", {"head_dim": 8}),
+    "phi": ("Phi", {}),
+    "phimoe": ("Phimoe", {**_MANY, "rms_norm_eps": 1e-5, "router_jitter_noise": 0.3}),
+    "gpt_neox": ("GPTNeoX", {"hidden_size": 64}),
+    "falcon": ("Falcon", {"ffn_hidden_size": 48}),
+    "falcon_new": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+}  # fmt: skip
+_WITH_OWN_SIZES = ("GPT2", "GPTBigCode", "Mamba2")
 
 
 def saved(folder: Path, case: str, **options: Any) -> Any:
@@ -73,7 +87,7 @@ def saved(folder: Path, case: str, **options: Any) -> Any:
     name, more = CASES[case]
     torch.manual_seed(0)
     kind = "Gemma3Text" if name == "Gemma3" else name
-    sizes = _SIZES if name not in ("GPT2", "Mamba2") else {k: _SIZES[k] for k in _BASIC}
+    sizes = _SIZES if name not in _WITH_OWN_SIZES else {k: _SIZES[k] for k in _BASIC}
     config = getattr(transformers, f"{kind}Config")(**{**sizes, **more})
     head = "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM"
     model = getattr(transformers, head)(config).eval()
@@ -178,7 +192,11 @@ def config_of(folder: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"model_type": "falcon_mamba"}, "U009", "falcon_mamba"),
+        ({"model_type": "falcon_mamba"}, "U009", "call clew.from_torch"),
+        ({"model_type": "falcon", "alibi": True}, "U009", "alibi"),
+        ({"model_type": "stablelm", "qk_layernorm": True}, "U009", "qk_layernorm"),
+        ({"model_type": "phimoe", **_MANY, "num_experts_per_tok": 3}, "U009", "another router"),
+        ({"model_type": "granite", "logits_scaling": 0}, "M071", "logits_scaling"),
         ({"model_type": 3}, "M071", "model_type"),
         ({"hidden_act": "tanhish"}, "U009", "tanhish"),
         ({"rope_parameters": {"rope_type": "ntk"}}, "U009", "ntk"),

@@ -15,6 +15,7 @@ from clew.explorer import schema
 from clew.explorer.actions.errors import errors
 from clew.explorer.actions.profile import profile
 from clew.explorer.actions.schedule import schedule
+from clew.explorer.actions.tokens import tokens
 from clew.explorer.session import Session
 
 # Reports progress: a text, and the fraction done from 0 to 1 (None: unknown). It raises if the job
@@ -60,5 +61,6 @@ _ALL: Final = (
         {"kernel": int, "steps": list[str], "seconds": float},
         schema.ScheduleTrial,
     ),
+    Action("tokens", tokens, {"length": int, "prompt": int}, schema.TokenCosts),
 )
 ACTIONS: Final[Mapping[str, Action]] = {action.name: action for action in _ALL}

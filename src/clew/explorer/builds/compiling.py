@@ -12,6 +12,7 @@ from clew.backends.cpu.schedule_choice import ScheduleFor, schedule_for
 from clew.compiling.compile import build_model
 from clew.compiling.loading import loaded
 from clew.explorer.actions.table import Say
+from clew.explorer.actions.tokens import LENGTH
 from clew.explorer.builds.budget import too_much
 from clew.explorer.own import Own, compile_options
 from clew.explorer.schema import Options
@@ -21,7 +22,10 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.placement.placing import placed_for_compile
 from clew.runtime.drawing import settled
+from clew.runtime.wiring import decode_step
+from clew.serving.built_model import BuiltModel
 from clew.support.budgets import Budgets, in_force
+from clew.support.errors import InputError
 
 # Progress at the start of each step: shares of the time of a network compiled without the cache.
 _PASSES, _KERNELS, _LINKING, _TRACE = 0.05, 0.2, 0.85, 0.9
@@ -32,6 +36,8 @@ def open_session(
     path: Path, model: str, options: Options, say: Say, *, own: Own | None = None
 ) -> Session:
     """Returns a session on a model's file, compiled and with its trace read. `model` is its name.
+
+    A language model with free sizes is built for a decode step.
 
     Errors: those of loading and compiling; I061 for inputs with named sizes and no given shape.
     """
@@ -53,8 +59,7 @@ def open_session(
     if given.place == AUTO:
         given = given.changed(place=placed_for_compile(module, given.backends, given))
     compiled = build_model(module, given)
-    for wanted in compiled.inputs:
-        settled(wanted, {}, None, compiled.inputs)
+    _run_sizes(compiled)
     compiled.build  # noqa: B018 - one that the cache had whole is built here
     done = time.perf_counter()
     seconds = {"load": read - start, "compile": done - read}
@@ -62,6 +67,21 @@ def open_session(
     say("reading the trace", _TRACE)
     session.numbers  # noqa: B018 - made while the page still shows progress
     return session
+
+
+def _run_sizes(compiled: BuiltModel) -> None:
+    """Builds a language model for a decode step, unless the sizes of its inputs are given.
+
+    Errors: I061 for named sizes of another model.
+    """
+    try:
+        for wanted in compiled.inputs:
+            settled(wanted, {}, None, compiled.inputs)
+    except InputError as error:
+        step = decode_step(compiled, LENGTH)
+        if step is None:
+            raise error from None
+        compiled.build_for(step)
 
 
 def _replaying(kernel: str, text: str) -> ScheduleFor:

@@ -16,6 +16,9 @@ from clew.support.files import read_json_file, reason_of
 _MOST: Final = 1 << 31
 _MOST_REAL: Final = 1e30
 _MISSING: Final = object()
+_OTHER_DOORS: Final = (
+    "load the model with transformers and call clew.from_torch, or export it to ONNX with Optimum"
+)
 
 
 class Config:
@@ -145,7 +148,9 @@ def is_real(value: Any) -> bool:
 def unsupported(what: str, hint: str = "") -> UnsupportedError:
     """Returns the error for a model that clew cannot build a graph of."""
     return UnsupportedError(
-        "U009", f"clew builds no graph of {what}", hint=hint or "export it to ONNX with Optimum"
+        "U009",
+        f"clew builds no graph of {what}",
+        hint=f"{hint}; {_OTHER_DOORS}" if hint else _OTHER_DOORS,
     )
 
 

@@ -35,7 +35,7 @@ from clew.frontends.checkpoint.sizes import (
     cache_names,
 )
 from clew.frontends.lowering.attention import Attention, part, places
-from clew.frontends.lowering.experts import chosen_experts, dispatched
+from clew.frontends.lowering.experts import chosen_experts, dispatched, sparsely_chosen
 from clew.frontends.lowering.norm import normalized, root_mean_square, statistics
 from clew.frontends.lowering.rotary import Rotation
 from clew.frontends.lowering.state_space import Steps, causal_convolution, scanned
@@ -146,7 +146,7 @@ class DecoderGraph(WeightedGraph):
                 scale = call("add", scale, scalar(of.scale_offset, COMPUTED))
             axis = x.tensor.rank - 1
             if of.centered:
-                bias = self._wide(f"{name}.bias", size)
+                bias = self._bias(f"{name}.bias", size)
                 return normalized(x, scale, bias, axis, of.epsilon)
             return root_mean_square(x, scale, axis, of.epsilon)
 
@@ -162,6 +162,11 @@ class DecoderGraph(WeightedGraph):
         def make() -> Expr:
             table = self._wide(f"{name}.weight", of.vocabulary, of.hidden)
             logits: Expr = call("nn.dense", x, table, weight_layout="NK")
+            bias = self._bias(f"{of.names.head}.bias", of.vocabulary)
+            if bias is not None:
+                logits = call("add", logits, bias)
+            if of.logit_scale != 1:
+                logits = call("multiply", logits, scalar(of.logit_scale, COMPUTED))
             if of.logit_cap:
                 cap = scalar(of.logit_cap, COMPUTED)
                 logits = call("multiply", call("tanh", call("divide", logits, cap)), cap)
@@ -181,23 +186,33 @@ class DecoderGraph(WeightedGraph):
             )
             module = f"{layer}.{block.space.module}_add"
             return [self._layer(module, "add", lambda: call("add", x, found)), *states]
-        attended, *cache = self._attention(
-            layer, block, self._norm(f"{layer}.{names.before_attention}", x), past
-        )
-        if names.after_attention:
-            attended = self._norm(f"{layer}.{names.after_attention}", attended)
-        whole = self._layer(f"{layer}.attention_add", "add", lambda: call("add", x, attended))
-        x = self._norm(f"{layer}.{names.before_mlp}", whole)
+        given = self._normed(layer, names.before_attention, x)
+        attended, *cache = self._attention(layer, block, given, past)
+        attended = self._normed(layer, names.after_attention, attended)
+        whole = self._layer(f"{layer}.attention_add", "add", lambda: self._added(x, attended))
+        if not self._of.parallel:
+            given = self._normed(layer, names.before_mlp, whole)
+        elif names.before_mlp:
+            given = self._normed(layer, names.before_mlp, x)
         if block.experts is None:
-            found = self._mlp(layer, x)
+            found = self._mlp(layer, given)
         else:
-            found = self._mixture(layer, block.experts, x)
-        if names.after_mlp:
-            found = self._norm(f"{layer}.{names.after_mlp}", found)
+            found = self._mixture(layer, block.experts, given)
+        found = self._normed(layer, names.after_mlp, found)
         return [
-            self._layer(f"{layer}.{names.mlp}_add", "add", lambda: call("add", whole, found)),
+            self._layer(f"{layer}.{names.mlp}_add", "add", lambda: self._added(whole, found)),
             *cache,
         ]
+
+    def _normed(self, layer: str, name: str, x: Expr) -> Expr:
+        """Returns `x` normalized, or `x` itself if the model has no such norm."""
+        return self._norm(f"{layer}.{name}", x) if name else x
+
+    def _added(self, x: Expr, found: Expr) -> Expr:
+        """Returns `x` plus the result of attention or MLP."""
+        if self._of.residual_scale != 1:
+            found = call("multiply", found, scalar(self._of.residual_scale, COMPUTED))
+        return call("add", x, found)
 
     def _mlp(self, layer: str, x: Expr) -> Expr:
         of, names = self._of, self._of.names
@@ -213,14 +228,13 @@ class DecoderGraph(WeightedGraph):
 
     def _activated(self, module: str, gate: Expr, up: Expr) -> Expr:
         """Returns the activation of `gate`, times `up` if that is another value."""
-        op, approximate = self._of.activation
-        attrs = {"approximate": approximate} if approximate else {}
+        activation = self._of.activation
 
         def make() -> Expr:
-            found: Expr = call(op, gate, **attrs)
+            found = activation.of(gate)
             return found if gate is up else call("multiply", found, up)
 
-        return self._layer(f"{module}.act_fn", op.removeprefix("nn."), make)
+        return self._layer(f"{module}.act_fn", activation.name, make)
 
     def _mixture(self, layer: str, of: Experts, x: Expr) -> Expr:
         """Returns the weighted sum of the experts that the router chooses for each token, plus the
@@ -233,7 +247,11 @@ class DecoderGraph(WeightedGraph):
         chosen, shares = self._results_of(
             f"{module}.router",
             "top_k",
-            lambda: chosen_experts(scores, of.chosen, is_normalized=of.is_normalized),
+            lambda: (
+                sparsely_chosen(scores, of.chosen, of.tolerance)
+                if of.tolerance
+                else chosen_experts(scores, of.chosen, is_normalized=of.is_normalized)
+            ),
         )
         todo = dispatched(chosen, of.count)
         blocks = self._layer(f"{module}.blocks", "gather", lambda: todo.blocks(flat))
@@ -279,20 +297,29 @@ class DecoderGraph(WeightedGraph):
         """Returns the result of attention, and the cached and new keys and values."""
         of, names = self._of, self._of.names
         width, narrow = of.heads * of.head_size, of.groups * of.head_size
+        lead = (self._batch, self._rows)
         if names.joined:
             sizes = (width, narrow, narrow)
             joined = self._linear(f"{layer}.{names.joined}", x, of.hidden, sum(sizes))
-            q, k, v = fields(call("split", joined, sizes=sizes, axis=2), 3)
+            if of.by_group:
+                shape = (*lead, of.groups, of.heads // of.groups + 2, of.head_size)
+                parts, axis = (of.heads // of.groups, 1, 1), 3
+                joined = reshaped(joined, shape)
+            else:
+                parts, axis = sizes, 2
+            q, k, v = fields(call("split", joined, sizes=parts, axis=axis), 3)
         else:
             q = self._linear(f"{layer}.{names.query}", x, of.hidden, width)
             k, v = (
                 self._linear(f"{layer}.{name}", x, of.hidden, narrow)
                 for name in (names.key, names.value)
             )
-        lead = (self._batch, self._rows)
+        if of.wide_norms:
+            q = self._norm(f"{layer}.{names.query_norm}", q, width)
+            k = self._norm(f"{layer}.{names.key_norm}", k, narrow)
         q = reshaped(q, (*lead, of.heads, of.head_size))
         k, v = (reshaped(t, (*lead, of.groups, of.head_size)) for t in (k, v))
-        if names.query_norm:
+        if names.query_norm and not of.wide_norms:
             q = self._norm(f"{layer}.{names.query_norm}", q, of.head_size)
             k = self._norm(f"{layer}.{names.key_norm}", k, of.head_size)
         module = f"{layer}.{names.attention}"
@@ -329,11 +356,8 @@ class DecoderGraph(WeightedGraph):
             return causal_convolution(mixed, past[0], kernel, bias)
 
         found, inputs = self._results_of(f"{module}.conv1d", "conv1d", convolved)
-        op, approximate = self._of.activation
-        attrs = {"approximate": approximate} if approximate else {}
-        found = self._layer(
-            f"{module}.act", op.removeprefix("nn."), lambda: call(op, found, **attrs)
-        )
+        activation, mixed_in_time = self._of.activation, found
+        found = self._layer(f"{module}.act", activation.name, lambda: activation.of(mixed_in_time))
 
         def scan() -> Sequence[Expr]:
             width = of.groups * of.size
@@ -394,7 +418,7 @@ class DecoderGraph(WeightedGraph):
         if rotary.factor != 1:
             factor = scalar(rotary.factor, COMPUTED)
             found = [call("multiply", x, factor) for x in found]
-        return Rotation(found[0], found[1], interleaved=False)
+        return Rotation(found[0], found[1], rotary.is_interleaved)
 
     def _angles(self, rotary: Rotary, where: Expr) -> Expr:
         """Returns the angles per position: f32[1 or batch, 1, 1, pairs]. If the embedding has other

@@ -100,10 +100,8 @@ class EncoderGraph(WeightedGraph):
         attended = self._product(f"{layer}.{names.output}", attended, of.hidden, of.hidden)
         x = self._added(f"{layer}.{names.after_attention}", x, attended)
         inner = self._product(f"{layer}.{names.up}", x, of.hidden, of.inner)
-        op, approximate = of.activation
-        attrs = {"approximate": approximate} if approximate else {}
         act = self._layer(
-            f"{layer}.{names.up}.act_fn", op.removeprefix("nn."), lambda: call(op, inner, **attrs)
+            f"{layer}.{names.up}.act_fn", of.activation.name, lambda: of.activation.of(inner)
         )
         down = self._product(f"{layer}.{names.down}", act, of.inner, of.hidden)
         return self._added(f"{layer}.{names.after_mlp}", x, down)

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from clew.frontends.checkpoint.architectures import activation_of
+from clew.frontends.checkpoint.activations import Activation, activation_of
 from clew.frontends.checkpoint.config import Config, unsupported
 from clew.support.dataclass import dataclass
 from clew.support.errors import ModelError
@@ -64,7 +64,7 @@ class Encoder:
     layers: int
     positions: int
     epsilon: float
-    activation: tuple[str, str]
+    activation: Activation
     types: int = 0
     first_position: int = 0
     names: EncoderNames = field(default_factory=EncoderNames)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from clew.frontends.checkpoint.architectures import decoder_of
 from clew.frontends.checkpoint.config import Config
 from clew.frontends.checkpoint.decoder import DecoderGraph
 from clew.frontends.checkpoint.encoder import IDS, MASK, TYPES, EncoderGraph
 from clew.frontends.checkpoint.encoders import encoder_of, is_encoder
+from clew.frontends.checkpoint.families import decoder_of
 from clew.frontends.checkpoint.graph import Origin
 from clew.frontends.checkpoint.sizes import Sizes, given_sizes
 from clew.frontends.checkpoint.tensors import Tensors

@@ -21,13 +21,15 @@ _LEAST_BASE: Final = 1e-6  # of rotary angles, whose powers stay finite
 class Rotary:
     """Rotary embedding of queries and keys: the angle per position of each pair of elements, and
     the factor of cosines and sines. Calls that end beyond position `short` use `long_angles`, if
-    there are any.
+    there are any. A pair is an element of the first half with one of the second, or two neighbors
+    if the embedding is interleaved.
     """
 
     angles: tuple[float, ...]
     factor: float = 1.0
     short: int = 0
     long_angles: tuple[float, ...] = ()
+    is_interleaved: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,10 @@ def _longrope(of: _Scaled) -> Rotary:
         factor = 1.0
     else:
         factor = math.sqrt(1 + math.log(extension) / math.log(max(length, 2)))
+    given = [of.scaling.real(f"{name}_mscale", 0.0) for name in ("short", "long")]
+    if given[0] != given[1]:  # the factor would differ between keys in the cache
+        raise unsupported("models with another short_mscale than long_mscale")
+    factor = given[0] or factor
     short, long = (_divided(of, name) for name in ("short_factor", "long_factor"))
     return Rotary(short, factor, length, long)
 

@@ -156,7 +156,7 @@ def _entry(name: str, tensor: str, entry: Any, end: int) -> tuple[TensorType, in
         raise _damaged(name, f"the entry of {shown!r} is incomplete") from None
     if not all(type(n) is int and n >= 0 for n in (*sizes, begin, stop)):
         raise _damaged(name, f"{shown!r} has the shape {shape!r:.80} at {begin!r:.20}")
-    if dtype not in _DTYPES:
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise _damaged(name, f"{shown!r} has the type {display(str(dtype))!r}")
     found = TensorType(sizes, _DTYPES[dtype])
     count = checked_size(sizes, found.dtype, current(), f"tensor {shown!r}")

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from clew.frontends.checkpoint.architectures import Decoder, Names, decoder_of
+from clew.frontends.checkpoint.architectures import Decoder, Names
 from clew.frontends.checkpoint.config import Config, unsupported
+from clew.frontends.checkpoint.families import decoder_of
 from clew.frontends.checkpoint.rotary import Rotary
 from clew.frontends.gguf.container import Container, Items
 from clew.support.dataclass import dataclass

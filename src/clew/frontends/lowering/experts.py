@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from clew.cost.policy.tiles import ROWS_OF_EXPERT
 from clew.frontends.building import call, cast, fields, reshaped, scalar
-from clew.frontends.lowering.attention import places
+from clew.frontends.lowering.attention import part, places
 from clew.ir.dims import Dim, dim_max, dim_min
 from clew.ir.expr import Expr
 from clew.ops.math.ranking import selects_by_rank
@@ -25,6 +25,35 @@ def chosen_experts(scores: Expr, chosen: int, *, is_normalized: bool) -> tuple[E
     if is_normalized:
         shares = call("divide", shares, call("sum", shares, axes=(1,), keepdims=True))
     return experts, shares
+
+
+def sparsely_chosen(scores: Expr, chosen: int, tolerance: float) -> tuple[Expr, Expr]:
+    """Returns the experts of each token, i64[T, k], and the weights of their results, f32[T, k].
+    The experts have the `chosen` largest of `scores`, f32[T, E]. The weight of each is its share in
+    a softmax over the experts that remain after the choices before it, and whose scores are lower
+    by at most `tolerance`, relative to the larger of its score and theirs.
+
+    Source: Liu et al., GRIN: GRadient-INformed MoE, 2024, equation 6 (SparseMixer-v2).
+    """
+    largest, experts = fields(call("top_k", scores, k=chosen, axis=1, largest=True), 2)
+    count, dtype = scores.tensor.shape[1], scores.tensor.dtype
+    numbers = reshaped(cast(places(count), "i64"), (1, count))
+    zero, size = scalar(0, dtype), call("abs", scores)
+    taken: Expr | None = None
+    shares = []
+    for n in range(chosen):
+        best, own = part(largest, 1, n, n + 1), part(experts, 1, n, n + 1)
+        below = call("subtract", best, scores)
+        far: Expr = call("divide", below, call("maximum", size, best))
+        far = call("greater", far, scalar(tolerance, dtype))
+        if taken is not None:
+            far = call("logical_or", far, taken)
+        odds = call("where", far, zero, call("exp", call("negative", below)))
+        total = call("sum", odds, axes=(1,), keepdims=True)
+        shares.append(call("divide", scalar(1, dtype), total))
+        here = call("equal", numbers, own)
+        taken = here if taken is None else call("logical_or", taken, here)
+    return experts, call("concatenate", *shares, axis=1)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import numpy as np
 
 from clew.build.kernel import Kernel
 from clew.cost.work import read_bytes_of
-from clew.generation.wiring import Wiring
 from clew.ir.expr import Constant
 from clew.machine.probes.bandwidth import Bandwidth
 from clew.profile.timing import Measured, measure_ready
+from clew.runtime.wiring import Wiring
 from clew.serving.built_model import BuiltModel
 from clew.serving.ready import Ready
 from clew.support.budgets import check_run_bytes

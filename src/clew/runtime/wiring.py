@@ -136,6 +136,27 @@ class Wiring(Shown):
         return given
 
 
+def decode_step(model: Any, length: int) -> dict[str, Array] | None:
+    """Returns inputs of zeros for a step of one token after `length` tokens. None if the model is
+    no language model whose caches grow, or has states of sizes that names do not determine.
+    """
+    try:
+        wiring = Wiring(model)
+    except InputError:
+        return None
+    if not any(state.axis >= 0 for state in wiring.states):
+        return None
+    specs = {spec.name: spec for spec in model.inputs}
+    given = wiring.inputs(np.zeros((1, 1), np.int64), length, [0], 0)
+    for state in wiring.states:
+        sizes = {state.batch: 1, state.axis: length}
+        shape = [sizes.get(n, size) for n, size in enumerate(specs[state.name].shape)]
+        if not all(isinstance(size, int) for size in shape):
+            return None
+        given[state.name] = np.zeros(shape, specs[state.name].dtype)
+    return given if given.keys() == specs.keys() else None
+
+
 def _value(spec: InputSpec, shape: Sequence[int], past: int) -> Array:
     batch, new = shape
     places = np.arange(past, past + new)
