@@ -81,7 +81,8 @@ class Codes(Rule[Sums]):
         flatten_axes(schedule, *dict.fromkeys((sums.name, anchor, root.name)))
         product = product_of(sums.store)
         assert product is not None
-        words = product.a if isinstance(product.numbers[0], Binary) else product.b
+        packed = isinstance(product.numbers[0], Binary) or product.a.dtype == "u8"
+        words = product.a if packed else product.b
         lanes = dot_lanes(product, target)
         width = words.source.shape[-2]
         if not isinstance(width, int):
