@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 SMALL = MultiplyCodes(least_weights=1)
 ONE = replace(SMALL, exact=False)
 PLAIN = target_of("cpu-avx2")
-BYTES = target_of("cpu-avx512")
+BYTES = target_of("x86-64-v4+amx")
 """A target that multiplies bytes faster than words."""
 Array = np.ndarray[Any, Any]
 

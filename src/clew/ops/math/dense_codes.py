@@ -240,6 +240,18 @@ def _round_blocks_reference(
             i8(1, 16), f32(1), u8(1, 1, 8, 4), f32(1, 1, 8), i32(1, 1), f32(1, 1, 8),
             bits=2, block=16,
         ),
+        Sample(
+            i8(5, 3, 32), f32(5, 4), u8(2, 4, 8, 4), i8(2, 4, 8), f16(2, 2, 8), i32(5, 3, 4),
+            bits=4, block=8, parts=3, zero=8, fold=2,
+        ),
+        Sample(
+            i16(1, 2, 32), f32(1, 4), i16(2, 4, 8, 2), u8(2, 4, 8), f16(2, 1, 8), i32(1, 2, 4),
+            u8(2, 4, 8), f16(2, 1, 8), bits=4, block=8, parts=2, fold=4,
+        ),
+        Sample(i8(5, 1, 16), f32(5, 2), u8(2, 2, 8, 4), i8(2, 2, 8), f16(2, 2, 8), bits=4, block=8,
+               fold=2, error="T100"),
+        Sample(i8(5, 1, 16), f32(5, 2), u8(2, 2, 8, 4), i8(2, 2, 8), bits=4, block=8, fold=2,
+               error="T101"),
         Sample(i8(5, 1, 16), f32(5, 2), u8(2, 2, 8, 4), f16(2, 2, 8), bits=4, block=8, zero=8,
                error="T107"),
         Sample(i8(5, 1, 16), f32(5, 2), i16(2, 2, 8, 2), f16(2, 2, 8), bits=4, block=8,
@@ -267,12 +279,13 @@ def dense_codes(
     steps: Tensor,
     weight: Tensor,
     scales: Tensor,
-    *offsets: Tensor,
+    *more: Tensor,
     bits: int,
     block: int,
     parts: int = 1,
     units: int = 0,
     zero: int = 0,
+    fold: int = 0,
 ) -> Tensor:
     """`x[..., K]` times a matrix of codes, `f32[..., N]`. The data are `x` as rounded by
     `round_blocks` to `i16[..., parts, K]` or `i8`, with `steps[..., K / block]`.
@@ -285,6 +298,9 @@ def dense_codes(
     zero points, `i8[N / width, K / block, width]`: a number is its scale times the difference of
     code and zero point. With `f32` in place of zero points, it is its scale times the code, plus
     this number. `zero` is subtracted from all codes, too; it needs the sums, perhaps alone.
+
+    With `fold`, scales are integers (`i8`, `u8`), and factors of so many blocks follow them,
+    `[N / width, K / block / fold, width]`; offsets of `u8` are followed by factors as well.
     `units` is N if whole panels round it up.
 
     Each result is the sum over blocks of `steps * scales * (sum of data * codes)`, in which the
@@ -293,7 +309,8 @@ def dense_codes(
     Errors: T100, T101, T102, T103, T107.
     """
     name = "nn.dense_codes"
-    blocks = _check(name, data, steps, weight, scales, offsets, bits, block, parts)
+    factors, offsets = _split(fold, more)
+    blocks = _check(name, data, steps, weight, (scales, *factors), offsets, bits, block, parts, fold)
     if zero and not offsets:
         raise GraphTypeError("T107", f"{name}: zero={zero} without the sums of the data")
     columns, width = weight.shape[0] * weight.shape[2], weight.shape[2]
@@ -330,13 +347,20 @@ def dense_codes(
     sums = te.compute(shape, summed, BLOCK_SUMS, axes=(*names, "p", "b", "n"), role=BLOCK_SUMS)
     b = te.reduce_axis(blocks, "b", roles.BLOCK)
     zeros = offsets[1] if len(offsets) > 1 and offsets[1].dtype == "i8" else None
-    added = offsets[1] if len(offsets) > 1 and zeros is None else None
+    added = offsets[1:] if zeros is None else ()
     base = _PART if data.dtype == "i16" else _BYTE
 
     def body(*i: Scalar) -> Scalar:
         *outer, n = i
         place = (n // across, b, n % across)
-        step, scale = steps[(*outer, b)], te.cast("f32", scales[place])
+
+        def factored(numbers: Tensor, *factors: Tensor) -> Scalar:
+            number = te.cast("f32", numbers[place])
+            for x in factors:
+                number = number * te.cast("f32", x[n // across, b // fold, n % across])
+            return number
+
+        step, scale = steps[(*outer, b)], factored(scales, *factors)
 
         def products(part: int) -> Scalar:
             whole = sums[(*outer, part, b, n)]
@@ -346,12 +370,17 @@ def dense_codes(
             return whole - offsets[0][(*outer, part, b)] * zero if zero else whole
 
         total = _joined(products, parts, base) * (scale * step)
-        if added is not None:
+        if added:
             whole = _joined(lambda part: offsets[0][(*outer, part, b)], parts, base)
-            total = total + whole * (added[place] * step)
+            total = total + whole * (factored(*added) * step)
         return te.sum(total, b)
 
     return te.compute((*rows, count), body, "dense", axes=(*names, "n"))
+
+
+def _split(fold: int, more: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Returns the factors of scales, and the offsets."""
+    return more[: bool(fold)], more[bool(fold) :]
 
 
 def _joined(sums: Callable[[int], Scalar], parts: int, base: int) -> Scalar:
@@ -367,28 +396,38 @@ def _check(
     data: Tensor,
     steps: Tensor,
     weight: Tensor,
-    scales: Tensor,
+    scales: Sequence[Tensor],
     offsets: Sequence[Tensor],
     bits: int,
     block: int,
     parts: int,
+    fold: int,
 ) -> Dim:
     """Returns the number of blocks.
 
     Errors: as for `nn.dense_codes`.
     """
     dtypes = [t.dtype for t in (data, steps, weight, *offsets)]
-    wanted = ["f32", WORDS.get(data.dtype), "i32", "i8" if "i8" in dtypes[3:] else "f32"]
-    if dtypes[1:] != wanted[: len(dtypes) - 1]:
+    wanted = ["f32", WORDS.get(data.dtype), "i32", "i8" if "i8" in dtypes[4:] else "f32"]
+    if "u8" in dtypes[4:] and fold:
+        wanted[3:] = "u8", offsets[-1].dtype
+    if dtypes[1:] != wanted[: len(dtypes) - 1] or len(scales) != 1 + bool(fold):
         raise GraphTypeError("T101", f"{name}: operands are of {', '.join(dtypes)}")
-    if scales.dtype not in ("f16", "f32"):
-        raise GraphTypeError("T101", f"{name}: scales are {scales.type}, expected f16 or f32")
+    for x in (scales[-1], *offsets[3:]):
+        if x.dtype not in ("f16", "f32"):
+            raise GraphTypeError("T101", f"{name}: scales are {x.type}, expected f16 or f32")
+    if fold and scales[0].dtype not in ("i8", "u8"):
+        raise GraphTypeError("T101", f"{name}: scales are {scales[0].type}, expected i8 or u8")
     if bits not in CODE_BITS:
         raise GraphTypeError("T107", f"{name}: codes of {bits} bits, expected 2, 4 or 8")
     _check_parts(name, data.dtype, parts)
-    ranks = [data.rank - 1, weight.rank, scales.rank, *(t.rank for t in offsets)]
-    if ranks != [steps.rank, 4, 3, data.rank, 3][: len(ranks)] or data.rank < 2:
-        raise GraphTypeError("T102", f"{name}: {data.type} by {weight.type}, scales {scales.type}")
+    panelled = (*scales, *offsets[1:])
+    ranks = {x.rank for x in panelled}
+    ranks_fit = all(t.rank == data.rank for t in offsets[:1]) and data.rank == steps.rank + 1
+    if ranks != {3} or weight.rank != 4 or not ranks_fit or data.rank < 2:
+        raise GraphTypeError(
+            "T102", f"{name}: {data.type} by {weight.type}, scales {scales[0].type}"
+        )
     *outer, given, depth = data.shape
     panels, rows, width, group = weight.shape
     per_row = codes_of_row(bits)
@@ -398,12 +437,17 @@ def _check(
         raise GraphTypeError("T103", f"{name}: {data.type} in {parts} parts by {weight.type}")
     pairs = [
         ((*outer, blocks), steps.shape),
-        *(((panels, blocks, width), t.shape) for t in (scales, *offsets[1:])),
+        *(((panels, blocks, width), t.shape) for t in (scales[0], *offsets[1:2])),
+        *(
+            ((panels, _block_count(name, blocks, fold), width), t.shape)
+            for t in (*scales[1:], *offsets[2:])
+        ),
         *(((*outer, parts, blocks), t.shape) for t in offsets[:1]),
     ]
     if any(differ(a, b) for wanted, found in pairs for a, b in zip(wanted, found, strict=True)):
         raise GraphTypeError(
-            "T100", f"{name}: {steps.type}, {scales.type} do not fit {data.type} and {weight.type}"
+            "T100",
+            f"{name}: {steps.type}, {scales[0].type} do not fit {data.type} and {weight.type}",
         )
     return blocks
 
@@ -459,23 +503,32 @@ def _dense_codes_reference(
     steps: Array,
     weight: Array,
     scales: Array,
-    *offsets: Array,
+    *more: Array,
     bits: int,
     block: int,
     parts: int,
     units: int,
     zero: int,
+    fold: int,
 ) -> Array:
+    wide, offsets = _split(fold, more)
     codes = unpack_codes(weight, bits)[: units or None].astype(np.float64) - zero
     blocks, outer = steps.shape[-1], data.shape[:-2]
     x = data.astype(np.float64).reshape(*outer, parts, blocks, block)
     matrices = codes.reshape(len(codes), blocks, block)
-    factors = rows_of_panels(scales)[: len(codes)].astype(np.float64)
+
+    def factored(numbers: Array, *factors: Array) -> Array:
+        rows: Array = rows_of_panels(numbers).astype(np.float64)
+        for x in factors:
+            rows = rows * np.repeat(rows_of_panels(x).astype(np.float64), fold, axis=1)
+        return rows[: len(codes)]
+
+    factors = factored(scales, *wide)
     result = np.zeros((*outer, len(codes)))
     for b in range(blocks):
         sums = np.matmul(x[..., b, :], matrices[:, b].T) * factors[:, b]
         if len(offsets) > 1:
-            numbers = rows_of_panels(offsets[1])[: len(codes), b].astype(np.float64)
+            numbers = factored(*offsets[1:])[:, b]
             if offsets[1].dtype == np.int8:
                 numbers = -numbers * factors[:, b]
             sums = sums + offsets[0][..., b, None] * numbers

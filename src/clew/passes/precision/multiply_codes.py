@@ -177,6 +177,10 @@ class _Weight:
             return None
         return np.broadcast_to(values, (columns, blocks))
 
+    def name_of(self, what: str) -> str:
+        """Returns the name of a parameter."""
+        return f"{self.codes.name}.{what}" if self.codes.name else ""
+
     def by_column(self, values: Array) -> Array:
         """Returns codes as `[N, K]`."""
         return values if self.by_columns else values.T
@@ -235,12 +239,20 @@ class _Multiplier(Rewriter):
         padded = -(-depth // weight.block) * weight.block
         rounded, steps = self._data(data, block, digits, padded)
         operands: list[Expr] = [
-            rounded, steps, _packed(weight, form.subtracted, padded, width, digits),
-            _of_blocks(weight, _halved(scales), block, width, "scales"),
+            rounded, steps, _packed(weight, form.subtracted, padded, width, digits)
         ]  # fmt: skip
+        pairs = _factored(weight, form.by_block is not None and offsets is not None)
+        fold = 0
+        if pairs:
+            fold = pairs[0].block * (weight.block // block)
+            operands += pairs[0].operands(weight, block, width, "scales")
+        else:
+            operands.append(_of_blocks(weight, _halved(scales), block, width, "scales"))
         if form.zero or form.by_block is not None:
             operands.append(_sums(rounded, block))
-        if form.by_block is not None:
+        if len(pairs) > 1:
+            operands += pairs[1].operands(weight, block, width, "offsets")
+        elif form.by_block is not None:
             numbers = np.broadcast_to(form.by_block, scales.shape)
             operands.append(_of_blocks(weight, numbers, block, width, "offsets"))
         result: Expr = get_op("nn.dense_codes")(
@@ -250,6 +262,7 @@ class _Multiplier(Rewriter):
             parts=digits.parts,
             units=columns,
             zero=form.zero,
+            fold=fold,
         )
         if result.tensor.dtype != call.tensor.dtype:
             result = get_op("cast")(result, dtype=call.tensor.dtype)
@@ -281,6 +294,50 @@ class _Multiplier(Rewriter):
             rounded = get_op("round_blocks")(whole, steps, **form)
             found = self._rounded[key] = rounded, steps
         return found
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Parameters of blocks that are codes, `[N, blocks]`, times factors of `block` codes each."""
+
+    codes: Array
+    factors: Array
+    block: int
+
+    def operands(self, weight: _Weight, block: int, width: int, what: str) -> list[Expr]:
+        """Returns codes and factors in panels of columns; a factor is that of as many elements of
+        the depth as in the model.
+        """
+        return [
+            _of_blocks(weight, self.codes, block, width, what),
+            Constant(panels_of_rows(self.factors, width), name=weight.name_of(f"{what}.factors")),
+        ]
+
+
+def _factored(weight: _Weight, with_offsets: bool) -> list[_Pair]:
+    """Returns the scales, and the offsets if there are any, as codes with factors; none if they
+    are plain numbers, or if the factors of both are of other blocks.
+    """
+    given = [weight.scale, *([weight.offset] if with_offsets else [])]
+    pairs = [_pair_of(p, weight) for p in given if p is not None]
+    found = [p for p in pairs if p is not None]
+    same = len({p.block for p in found}) == 1 and len(found) == len(given)
+    return found if same and all(p.codes.dtype == np.uint8 for p in found[1:]) else []
+
+
+def _pair_of(parameter: Expr, weight: _Weight) -> _Pair | None:
+    if not isinstance(parameter, Call) or parameter.op_name != "dequantize":
+        return None
+    codes, factors, *zero = parameter.args
+    attrs = parameter.attrs
+    values = known_values(codes), known_values(factors)
+    whole = codes.tensor.dtype in ("i8", "u8") and attrs.block and attrs.axis % 2 == 1
+    if not whole or zero or not weight.by_columns or values[0] is None or values[1] is None:
+        return None
+    blocks = weight.shape[1] // weight.block
+    if values[0].shape != (weight.shape[0], blocks) or blocks % attrs.block:
+        return None
+    return _Pair(values[0], values[1], attrs.block)
 
 
 def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
@@ -362,8 +419,7 @@ def _halved(scales: Array) -> Array:
 def _of_blocks(weight: _Weight, values: Array, block: int, width: int, what: str) -> Constant:
     """Returns a parameter in panels of columns, for blocks of `block` elements."""
     repeated = np.repeat(values, weight.block // block, axis=1)
-    name = f"{weight.codes.name}.{what}" if weight.codes.name else ""
-    return Constant(panels_of_rows(repeated, width), name=name)
+    return Constant(panels_of_rows(repeated, width), name=weight.name_of(what))
 
 
 def _sums(rounded: Expr, block: int) -> Expr:
