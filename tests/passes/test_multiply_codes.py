@@ -294,15 +294,15 @@ def test_random_sizes_against_integers(kit: Any, seed: int) -> None:
     rows, units, zeros = int(rng.integers(1, 10)), int(rng.integers(1, 91)), bool(seed // 2 % 2)
     x = kit.var("x", rows, depth)
     before = product(kit, x, dtype, units, block=block, zeros=zeros, seed=seed)
-    digits, parts = (("i16", 1), ("i8", 2))[seed % 2]
-    changed = after(kit, before, ONE, BYTES if digits == "i8" else PLAIN)
+    digits, parts, options, target = (("i16", 1, ONE, PLAIN), ("i8", 3, SMALL, BYTES))[seed % 2]
+    changed = after(kit, before, options, target)
     call = call_of(changed)
     assert call is not None
     assert (call.args[0].tensor.dtype, call.attrs.parts) == (digits, parts)
     compiled = clew.compile(changed, diagnostics=clew.Diagnostics(guard=GuardSide.END))
     values = kit.random(rows, depth, seed=seed)
     by_block = values.reshape(rows, -1, block)
-    unit = 1 if digits == "i16" else 256
+    unit = 256 ** (parts - 1)
     steps = np.abs(by_block).max(axis=2) * np.float32(1 / most_of_first(digits, parts)) / unit
     rounded = np.rint(by_block / steps[..., None]).astype(np.int64)
     weight = codes(dtype, units, depth, seed=seed).astype(np.int64).reshape(units, -1, block)

@@ -319,8 +319,7 @@ def dense_codes(
     count = units or columns
     per_row = codes_of_row(bits)
     row = te.reduce_axis(block // per_row, "row", roles.DEPTH)
-    group = weight.shape[3]
-    assert isinstance(group, int)
+    group = GROUP_BITS // bits_of(weight.dtype)
     code = te.reduce_axis(per_row // group, "code")
     word = te.reduce_axis(group, "word", roles.DEPTH)
     across = te.size(width)
@@ -512,7 +511,7 @@ def _dense_codes_reference(
     fold: int,
 ) -> Array:
     wide, offsets = _split(fold, more)
-    codes = unpack_codes(weight, bits)[: units or None].astype(np.float64) - zero
+    codes = unpack_codes(weight, bits)[: units or None].astype(np.float64)
     blocks, outer = steps.shape[-1], data.shape[:-2]
     x = data.astype(np.float64).reshape(*outer, parts, blocks, block)
     matrices = codes.reshape(len(codes), blocks, block)
@@ -527,6 +526,8 @@ def _dense_codes_reference(
     result = np.zeros((*outer, len(codes)))
     for b in range(blocks):
         sums = np.matmul(x[..., b, :], matrices[:, b].T) * factors[:, b]
+        if zero:
+            sums = sums - offsets[0][..., b, None] * (zero * factors[:, b])
         if len(offsets) > 1:
             numbers = factored(*offsets[1:])[:, b]
             if offsets[1].dtype == np.int8:

@@ -105,10 +105,10 @@ class _Digits:
 
 
 def _digits_of(target: Target, *, exact: bool) -> _Digits | None:
-    """Returns the digits that a target multiplies fastest, bytes if they are as fast: they take
-    fewer instructions to unpack. None if it multiplies none.
+    """Returns the digits that a target multiplies fastest, words if bytes are as fast: sums of
+    fewer digits are scaled. None if it multiplies none.
     """
-    forms = [_Digits("i8", 3 if exact else 2), _Digits("i16", 2 if exact else 1)]
+    forms = [_Digits("i16", 2 if exact else 1), _Digits("i8", 3 if exact else 2)]
     best = max(forms, key=lambda form: form.rate(target))
     return best if best.rate(target) else None
 
