@@ -108,9 +108,7 @@ def block_steps(x: Tensor, *, block: int, dtype: str = "i16", parts: int = 1) ->
 
     most = te.compute(shape, largest, "largest", axes=names)
     factor = 1 / most_of_first(dtype, parts)
-    return te.compute(
-        shape, lambda *i: te.maximum(most[i] * factor, _LEAST), "steps", axes=names
-    )
+    return te.compute(shape, lambda *i: te.maximum(most[i] * factor, _LEAST), "steps", axes=names)
 
 
 @block_steps.reference
@@ -185,9 +183,7 @@ def _halves(parts: int) -> int:
 
 
 @round_blocks.reference
-def _round_blocks_reference(
-    x: Array, steps: Array, *, block: int, parts: int, dtype: str
-) -> Array:
+def _round_blocks_reference(x: Array, steps: Array, *, block: int, parts: int, dtype: str) -> Array:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = x / np.repeat(steps, block, axis=-1)
         if dtype == "i8":
@@ -310,7 +306,9 @@ def dense_codes(
     """
     name = "nn.dense_codes"
     factors, offsets = _split(fold, more)
-    blocks = _check(name, data, steps, weight, (scales, *factors), offsets, bits, block, parts, fold)
+    blocks = _check(
+        name, data, steps, weight, (scales, *factors), offsets, bits, block, parts, fold
+    )
     if zero and not offsets:
         raise GraphTypeError("T107", f"{name}: zero={zero} without the sums of the data")
     columns, width = weight.shape[0] * weight.shape[2], weight.shape[2]

@@ -54,13 +54,15 @@ class MultiplyCodes(Pass):
     After:
         %1 = block_steps(%x, block=32); %2 = round_blocks(%x, %1, block=32)
         %3 = nn.dense_codes(%2, %1, w': i16[128, 512, 32, 2], s': f16[128, 128, 32], bits=4)
+        (of words; products of bytes have `dtype="i8"`, w': u8[128, 512, 32, 4], sums of %2, zero=8)
 
     The integers are of one or two digits of `i16`, or of two or three of `i8` where the target
     multiplies bytes faster. With `exact`, they have the precision of `f32`; else, data are rounded
     to 1 / 65278 of the largest number in the block or less. Codes are signed for `i16` and unsigned
     for `i8`. Scales become `f16` if that is exact. A block
     of the weight of more than `most_block` elements becomes several with the same scale. Offsets
-    of blocks (`dequantize_offset`) are multiplied by the sums of the data.
+    of blocks (`dequantize_offset`) are multiplied by the sums of the data. Scales and offsets that
+    are dequantized themselves, in blocks along the depth, stay integers with factors.
 
     Weights of fewer than `least_weights` elements are left to FoldConstant, which widens them; so
     are those of layers with at least `many_rows` rows, if their number is known and the target
@@ -384,9 +386,7 @@ def _block_in(block: int, most: int, row: int) -> int:
     return next((size for size in sizes if block % size == 0), 0)
 
 
-def _packed(
-    weight: _Weight, subtracted: int, depth: int, width: int, digits: _Digits
-) -> Constant:
+def _packed(weight: _Weight, subtracted: int, depth: int, width: int, digits: _Digits) -> Constant:
     """Returns the codes in panels of columns, less a number. A few panels are packed at a time, to
     need little memory besides the result.
     """
