@@ -9,7 +9,7 @@ which are multiplied by codes in pairs of words, or `i8`, for codes in groups of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from clew.te import Scalar, Tensor, roles
 from clew.te.expr import binary, unary
 
 Array = np.ndarray[Any, Any]
+_T = TypeVar("_T")
 
 BLOCK_SUMS: Final = "block_sums"
 """The role of the stage that sums products of integers over each block."""
@@ -51,7 +52,7 @@ def most_of_first(dtype: str, parts: int) -> float:
     """Returns the largest magnitude of rounded data, in units of the first of their digits."""
     if dtype == "i16":
         return _MOST
-    return sum(127 * _BYTE**-n for n in range(parts))
+    return sum(127 / float(_BYTE) ** n for n in range(parts))
 
 
 def _block_count(name: str, depth: Dim, block: int, whole: int = 1) -> Dim:
@@ -375,7 +376,7 @@ def dense_codes(
     return te.compute((*rows, count), body, "dense", axes=(*names, "n"))
 
 
-def _split(fold: int, more: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+def _split(fold: int, more: Sequence[_T]) -> tuple[Sequence[_T], Sequence[_T]]:
     """Returns the factors of scales, and the offsets."""
     return more[: bool(fold)], more[bool(fold) :]
 
