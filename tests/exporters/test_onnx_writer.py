@@ -317,37 +317,56 @@ def test_tensors_in_other_ranges() -> None:
     assert "DynamicQuantizeLinear" not in _kinds(_agrees(Function((x,), Tuple([quantized]))))
 
 
-def _codes_layer(x: Var, bits: int, parts: int, zeros: bool) -> Call:
-    """Returns a product with a weight of few bits, `[16, 5]`, as MultiplyCodes builds it."""
-    block, width = 16, 8
+def _codes_layer(x: Var, bits: int, parts: int, zeros: bool, *, fold: int = 0) -> Call:
+    """Returns a product with a weight of few bits, `[16, 5]`, as MultiplyCodes builds it: with
+    three parts, that of bytes.
+    """
+    block, width, words = 16, 8, "u8" if parts == 3 else "i16"
     half = 1 << (bits - 1)
-    codes = _RNG.integers(-half, half, (5, 32))
-    scales = _RNG.uniform(0.5, 1.5, (5, 2)).astype("f4")
-    steps = _op("block_steps", x, block=block)
-    rounded = _op("round_blocks", x, steps, block=block, parts=parts)
-    operands: list[Expr] = [
-        Constant(pack_codes(codes, bits, width)),
-        Constant(panels_of_rows(scales, width)),
-    ]
-    if zeros:
+    middle = half if words == "u8" else 0
+    codes = _RNG.integers(-half, half, (5, 32)) + middle
+    form = {"block": block, "parts": parts, "dtype": "i8" if parts == 3 else "i16"}
+    steps = _op("block_steps", x, **form)
+    rounded = _op("round_blocks", x, steps, **form)
+    numbers = _RNG.uniform(0.5, 1.5, (5, 2)).astype("f4")
+    operands: list[Expr] = [Constant(pack_codes(codes, bits, width, words))]
+    if fold:
+        scales = _RNG.integers(1, 64, (5, 2)).astype("i1")
+        pair = scales, numbers[:, ::fold].astype("f2")
+        operands += [Constant(panels_of_rows(a, width)) for a in pair]
+    else:
+        operands.append(Constant(panels_of_rows(numbers, width)))
+    if zeros or middle:
         rows = x.tensor.concrete[0]
         blocks = _op("reshape", rounded, shape=(rows, parts, 2, block))
         operands.append(_op("sum", _op("cast", blocks, dtype="i32"), axes=(3,), keepdims=False))
+    if zeros:
         points = _RNG.integers(-half, half, (5, 2)).astype("i1")
         operands.append(Constant(panels_of_rows(points, width)))
+    del form["dtype"]
     return _op(
-        "nn.dense_codes", rounded, steps, *operands, bits=bits, block=block, parts=parts, units=5
-    )
+        "nn.dense_codes", rounded, steps, *operands, bits=bits, **form, units=5, zero=middle,
+        fold=fold,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("parts", [2, 3])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_products_with_weights_of_few_bits(bits: int, zeros: bool) -> None:
+def test_products_with_weights_of_few_bits(bits: int, parts: int, zeros: bool) -> None:
     x = _var("x", 3, 32)
-    first, second = (_codes_layer(x, bits, 2, zeros) for _ in range(2))
+    first, second = (_codes_layer(x, bits, parts, zeros) for _ in range(2))
     function = Function((x,), Tuple([first, second]))
     assert _kinds(_agrees(function, 1e-4)) == ["DequantizeLinear", "MatMul"] * 2
     assert len(write(function).calls) == 4
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_scales_that_are_codes(parts: int) -> None:
+    x = _var("x", 3, 32)
+    layer = _codes_layer(x, 4, parts, True, fold=2)
+    assert _kinds(_agrees(Function((x,), Tuple([layer])), 1e-4))[-1] == "MatMul"
+    assert "Round" in _kinds(_agrees(Function((x,), Tuple([layer, layer.args[0]])), 1e-4))
 
 
 def test_rounded_data_that_others_read_are_written() -> None:

@@ -19,15 +19,17 @@ from clew.ir.module import Module
 from clew.ir.types import to_numpy
 from clew.ir.visit import post_order
 from clew.machine.target import target_of
-from clew.ops.math.dense_codes import pack_codes, unpack_codes
+from clew.ops.math.dense_codes import most_of_first, pack_codes, unpack_codes
 from clew.passes.precision.multiply_codes import MultiplyCodes
 from clew.runtime.guard import GuardSide
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
 SMALL = MultiplyCodes(least_weights=1)
-ONE = replace(SMALL, parts=1)
+ONE = replace(SMALL, exact=False)
 PLAIN = target_of("cpu-avx2")
+BYTES = target_of("x86-64-v4+amx")
+"""A target that multiplies bytes faster than words."""
 Array = np.ndarray[Any, Any]
 
 
@@ -271,12 +273,13 @@ def test_saved_and_loaded(kit: Any, tmp_path: Any) -> None:
 @settings(max_examples=40, deadline=None)
 def test_packing_is_undone_by_unpacking(data: st.DataObject) -> None:
     bits = data.draw(st.sampled_from([2, 4, 8]))
+    dtype = data.draw(st.sampled_from(["i16", "u8"]))
     rows, columns = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 40))
     width = data.draw(st.sampled_from([8, 32]))
-    low = -(1 << (bits - 1))
+    low = 0 if dtype == "u8" else -(1 << (bits - 1))
     rng = np.random.default_rng(rows * columns)
-    given = rng.integers(low, -low, (columns, rows * 32 // bits)).astype(np.int8)
-    packed = pack_codes(given, bits, width)
+    given = rng.integers(low, low + (1 << bits), (columns, rows * 32 // bits))
+    packed = pack_codes(given, bits, width, dtype)
     assert packed.nbytes == -(-columns // width) * width * given.shape[1] * bits // 8
     np.testing.assert_array_equal(unpack_codes(packed, bits)[:columns], given)
 
@@ -288,15 +291,19 @@ def test_random_sizes_against_integers(kit: Any, seed: int) -> None:
     dtype = ["i4", "u4", "i8", "u8", "i2"][seed % 5]
     block = int(rng.choice([16, 32, 64]))
     depth, blocks = block * (count := int(rng.integers(1, 6))), count
-    rows, units, zeros = int(rng.integers(1, 10)), int(rng.integers(1, 91)), bool(seed % 2)
+    rows, units, zeros = int(rng.integers(1, 10)), int(rng.integers(1, 91)), bool(seed // 2 % 2)
     x = kit.var("x", rows, depth)
     before = product(kit, x, dtype, units, block=block, zeros=zeros, seed=seed)
-    compiled = clew.compile(
-        after(kit, before, ONE, target_of("cpu")), diagnostics=clew.Diagnostics(guard=GuardSide.END)
-    )
+    digits, parts, options, target = (("i16", 1, ONE, PLAIN), ("i8", 3, SMALL, BYTES))[seed % 2]
+    changed = after(kit, before, options, target)
+    call = call_of(changed)
+    assert call is not None
+    assert (call.args[0].tensor.dtype, call.attrs.parts) == (digits, parts)
+    compiled = clew.compile(changed, diagnostics=clew.Diagnostics(guard=GuardSide.END))
     values = kit.random(rows, depth, seed=seed)
     by_block = values.reshape(rows, -1, block)
-    steps = np.abs(by_block).max(axis=2) * np.float32(1 / 32767)
+    unit = 256 ** (parts - 1)
+    steps = np.abs(by_block).max(axis=2) * np.float32(1 / most_of_first(digits, parts)) / unit
     rounded = np.rint(by_block / steps[..., None]).astype(np.int64)
     weight = codes(dtype, units, depth, seed=seed).astype(np.int64).reshape(units, -1, block)
     if zeros:

@@ -51,3 +51,5 @@ def test_the_views_of_rows_are_one_step() -> None:
     views = [step for step in program.instructions if isinstance(step, View)]
     assert len(views) == 6
     assert len(program._joined_steps) == len(program.instructions) - 5
+    again = program.with_segments(program.instructions)
+    assert vars(again)["_joined_steps"] == program._joined_steps  # not cut again at each length

@@ -106,7 +106,7 @@ def _half(v: Values, pairs: Value, high: bool) -> Value:
 
 def _unpacked(v: Values, number: Scalar, load: Load, group: int) -> Value | None:
     """Returns the groups of an operand as `_groups` does: the loaded value, with its bits shifted
-    as `number` says.
+    and masked as `number` says.
     """
     while isinstance(number, Inlined):
         number = number.value

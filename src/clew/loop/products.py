@@ -105,10 +105,10 @@ def _narrow(value: Scalar) -> Scalar:
 
 
 def _unpacked_from(number: Scalar) -> Load | None:
-    """Returns the load of a factor or, for an integer whose bits were moved by shifts, that of the
+    """Returns the load of a factor or, for some bits of an integer, moved by shifts, that of the
     integer; None for others.
     """
-    while isinstance(number, Binary) and number.op in ("shl", "shr"):
+    while isinstance(number, Binary) and number.op in ("shl", "shr", "and"):
         if any(isinstance(node, Load) for node in nodes(number.b)):
             return None
         number = _plain(number.a)

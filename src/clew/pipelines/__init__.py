@@ -79,7 +79,7 @@ def pipeline(
     fastest (this machine without a target). `keep_f32` names layers that stay in f32. `backends`
     are those besides the CPU and the host, which take regions in this order, as `place` says.
     """
-    codes_parts = 2 if precision == "f32" else 1
+    exact_codes = precision == "f32"
     if precision == "auto":
         precision = fastest_float(target or host())
     products: Pass = SplitProducts()
@@ -99,7 +99,7 @@ def pipeline(
         BoundSums(),  # while weights are as in the model
         NarrowIntegers(signed=bool(backends)),  # while the origin of weights is still visible
         RequantizeSums(),  # likewise for that of biases
-        MultiplyCodes(codes_parts, precision),  # likewise for that of weights of a few bits
+        MultiplyCodes(exact_codes, precision),  # likewise for that of weights of a few bits
         FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
         FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
         ChannelsFirst(),  # likewise constants; before the rules that remove what it leaves

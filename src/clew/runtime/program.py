@@ -402,7 +402,11 @@ class Program(Shown):
             (new.segment, *step[1:]) if isinstance(new, RunSegment) else step
             for step, new in zip(self._steps, instructions, strict=True)
         ]
-        made.__dict__.pop("_joined_steps", None)
+        joined = made.__dict__.pop("_joined_steps", None)
+        if joined is not None:  # views are as before, so the same ones cut arrays into parts
+            steps = zip(self._steps, made._steps, strict=True)
+            changed = {id(before): after for before, after in steps}
+            made.__dict__["_joined_steps"] = [changed.get(id(step), step) for step in joined]
         return made
 
     @cached_property

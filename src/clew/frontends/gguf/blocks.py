@@ -30,7 +30,9 @@ class TensorKind:
     of one element of `dtype`, and no functions.
 
     The functions take blocks, `u8[n, size_bytes]`: `codes` gives integers of `dtype`,
-    `[n, elements]`; `scales`, and `offsets` if there are any, give `[n, elements / group]`.
+    `[n, elements]`; `scales`, and `offsets` if there are any, give `[n, elements / group]`. If
+    these are codes themselves, `factors` and `offset_factors` give what they are multiplied by,
+    `f16[n, 1]`.
     """
 
     name: str
@@ -43,6 +45,9 @@ class TensorKind:
     offsets: Unpack | None = None
     scale_dtype: str = "f32"
     zero: int = 0
+    offset_dtype: str = "f32"
+    factors: Unpack | None = None
+    offset_factors: Unpack | None = None
 
 
 def _plain(name: str, dtype: str) -> TensorKind:
@@ -114,9 +119,8 @@ _Q8_0: Final = TensorKind(
 # --- blocks of 256 --------------------------------------------------------------------------------
 
 
-def _scaled(blocks: Array, at: int, codes: Array) -> Array:
-    """Returns the scales of groups: their codes times the block's scale."""
-    return _half(blocks, at).astype(np.float32) * codes.astype(np.float32)
+def _negative(at: int) -> Unpack:
+    return lambda blocks: -_half(blocks, at)
 
 
 def _codes_2k(blocks: Array) -> Array:
@@ -125,7 +129,7 @@ def _codes_2k(blocks: Array) -> Array:
 
 _Q2_K: Final = TensorKind(
     "Q2_K", "u2", 256, 84, 16, _codes_2k,
-    lambda b: _scaled(b, 80, b[:, :16] & 15), lambda b: -_scaled(b, 82, b[:, :16] >> 4),
+    lambda b: b[:, :16] & 15, lambda b: b[:, :16] >> 4, "u8", 0, "u8", _halves(80), _negative(82),
 )  # fmt: skip
 
 
@@ -138,10 +142,12 @@ def _codes_3k(blocks: Array) -> Array:
 def _scales_3k(blocks: Array) -> Array:
     low = _pieces(blocks[:, 96:104], 8, range(0, 8, 4)) & 15
     high = _pieces(blocks[:, 104:108], 4, range(0, 8, 2)) & 3
-    return _scaled(blocks, 108, (low | high << 4).astype(np.int8) - np.int8(32))
+    return (low | high << 4).astype(np.int8) - np.int8(32)
 
 
-_Q3_K: Final = TensorKind("Q3_K", "i4", 256, 110, 16, _codes_3k, _scales_3k)
+_Q3_K: Final = TensorKind(
+    "Q3_K", "i4", 256, 110, 16, _codes_3k, _scales_3k, scale_dtype="i8", factors=_halves(108)
+)
 
 
 def _six_bits(blocks: Array) -> tuple[Array, Array]:
@@ -156,16 +162,17 @@ def _six_bits(blocks: Array) -> tuple[Array, Array]:
 
 
 def _scales_k(blocks: Array) -> Array:
-    return _scaled(blocks, 0, _six_bits(blocks)[0])
+    return _six_bits(blocks)[0]
 
 
 def _offsets_k(blocks: Array) -> Array:
-    return -_scaled(blocks, 2, _six_bits(blocks)[1])
+    return _six_bits(blocks)[1]
 
 
 _Q4_K: Final = TensorKind(
-    "Q4_K", "u4", 256, 144, 32, lambda b: _nibbles(b[:, 16:], 32), _scales_k, _offsets_k
-)
+    "Q4_K", "u4", 256, 144, 32, lambda b: _nibbles(b[:, 16:], 32), _scales_k, _offsets_k,
+    "u8", 0, "u8", _halves(0), _negative(2),
+)  # fmt: skip
 
 
 def _codes_5k(blocks: Array) -> Array:
@@ -174,7 +181,10 @@ def _codes_5k(blocks: Array) -> Array:
     return codes
 
 
-_Q5_K: Final = TensorKind("Q5_K", "i8", 256, 176, 32, _codes_5k, _scales_k, _offsets_k)
+_Q5_K: Final = TensorKind(
+    "Q5_K", "i8", 256, 176, 32, _codes_5k, _scales_k, _offsets_k,
+    "u8", 0, "u8", _halves(0), _negative(2),
+)  # fmt: skip
 
 
 def _codes_6k(blocks: Array) -> Array:
@@ -184,8 +194,9 @@ def _codes_6k(blocks: Array) -> Array:
 
 
 _Q6_K: Final = TensorKind(
-    "Q6_K", "i8", 256, 210, 16, _codes_6k, lambda b: _scaled(b, 208, b[:, 192:208].view(np.int8))
-)
+    "Q6_K", "i8", 256, 210, 16, _codes_6k, lambda b: b[:, 192:208].view(np.int8),
+    scale_dtype="i8", factors=_halves(208),
+)  # fmt: skip
 _Q8_K: Final = TensorKind(
     "Q8_K", "i8", 256, 292, 256, lambda b: b[:, 4:260].view(np.int8),
     lambda b: b[:, :4].copy().view("<f4"),

@@ -38,20 +38,25 @@ class Stored:
         return TensorType(self.tensor.shape, "f32" if kind.codes else kind.dtype)
 
     def constants(self, name: str) -> tuple[Constant, ...]:
-        """Returns its parameters: numbers; or codes, scales, and a zero point or offsets."""
+        """Returns its parameters: numbers; or codes, scales, and a zero point or offsets. Scales
+        and offsets that are codes are followed by their factors.
+        """
         kind, shape = self.tensor.kind, self.tensor.shape
         if kind.codes is None or kind.scales is None:
             return (self._lazy(name, "", TensorType(shape, kind.dtype), None),)
         groups = (*shape[:-1], shape[-1] // kind.group)
-        scales = TensorType(groups, kind.scale_dtype)
-        found = [
-            self._lazy(name, "codes", TensorType(shape, kind.dtype), kind.codes),
-            self._lazy(f"{name}.scales", "scales", scales, kind.scales),
-        ]
-        if kind.offsets is not None:
-            offsets = TensorType(groups, "f32")
-            found.append(self._lazy(f"{name}.offsets", "offsets", offsets, kind.offsets))
-        elif kind.zero:
+        found = [self._lazy(name, "codes", TensorType(shape, kind.dtype), kind.codes)]
+        wholes = TensorType((*shape[:-1], shape[-1] // kind.elements), "f16")
+        for what, dtype, unpack, factors in (
+            ("scales", kind.scale_dtype, kind.scales, kind.factors),
+            ("offsets", kind.offset_dtype, kind.offsets, kind.offset_factors),
+        ):
+            if unpack is not None:
+                found.append(self._lazy(f"{name}.{what}", what, TensorType(groups, dtype), unpack))
+            if factors is not None:
+                each = f"{what}.factors"
+                found.append(self._lazy(f"{name}.{each}", each, wholes, factors))
+        if kind.zero:
             found.append(scalar(kind.zero, kind.dtype))
         return tuple(found)
 
@@ -62,7 +67,14 @@ class Stored:
             return parts[0]
         op = "dequantize_offset" if kind.offsets else "dequantize"
         axis = parts[0].tensor.rank - 1
-        return call(op, *parts, axis=axis, block=kind.group, dtype="f32")
+        codes, *rest = parts
+        operands = [codes]
+        for factors in (kind.factors, kind.offset_factors):
+            if factors is not None:
+                block = kind.elements // kind.group
+                pair, rest = rest[:2], rest[2:]
+                operands.append(call("dequantize", *pair, axis=axis, block=block, dtype="f32"))
+        return call(op, *operands, *rest, axis=axis, block=kind.group, dtype="f32")
 
     def _lazy(
         self,

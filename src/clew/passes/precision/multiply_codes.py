@@ -18,8 +18,11 @@ from clew.ir.dims import product
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import NARROW_FLOATS, TensorType, bits
+from clew.ir.types import NARROW_FLOATS, TensorType, bits, to_numpy
+from clew.machine.target import Target
 from clew.ops.math.dense_codes import (
+    GROUP_BITS,
+    WORDS,
     codes_of_row,
     pack_codes,
     panels_of_rows,
@@ -40,9 +43,9 @@ _FLOATS: Final = ("f32", *NARROW_FLOATS)
 class MultiplyCodes(Pass):
     """Multiplies floats by weights of 2, 4 or 8 bits without widening these in memory.
 
-    The data are rounded to `i16` in blocks along the depth, each with its own step, and
-    multiplied as integers by the codes, which the kernel unpacks in registers. Scales are applied
-    to the sums over blocks. A product of one row, as of a decoder that generates text, takes the
+    The data are rounded to integers in blocks along the depth, each with its own step, and
+    multiplied by the codes, which the kernel unpacks in registers. Scales are applied to the sums
+    over blocks. A product of one row, as of a decoder that generates text, takes the
     time that its weights take to load, so fewer bits make it faster.
 
     Before:
@@ -51,15 +54,19 @@ class MultiplyCodes(Pass):
     After:
         %1 = block_steps(%x, block=32); %2 = round_blocks(%x, %1, block=32)
         %3 = nn.dense_codes(%2, %1, w': i16[128, 512, 32, 2], s': f16[128, 128, 32], bits=4)
+        (of words; products of bytes have `dtype="i8"`, w': u8[128, 512, 32, 4], sums of %2, zero=8)
 
-    With `parts=2`, data are rounded to two `i16` and keep the precision of `f32`. One part rounds
-    to 1 / 65534 of the largest number in the block. Scales become `f16` if that is exact. A block
+    The integers are of one or two digits of `i16`, or of two or three of `i8` where the target
+    multiplies bytes faster. With `exact`, they have the precision of `f32`; else, data are rounded
+    to 1 / 65278 of the largest number in the block or less. Codes are signed for `i16` and unsigned
+    for `i8`. Scales become `f16` if that is exact. A block
     of the weight of more than `most_block` elements becomes several with the same scale. Offsets
-    of blocks (`dequantize_offset`) are multiplied by the sums of the data.
+    of blocks (`dequantize_offset`) are multiplied by the sums of the data. Scales and offsets that
+    are dequantized themselves, in blocks along the depth, stay integers with factors.
 
     Weights of fewer than `least_weights` elements are left to FoldConstant, which widens them; so
     are those of layers with at least `many_rows` rows, if their number is known and the target
-    multiplies floats (`dtype`) faster than all parts, as a matrix unit does.
+    multiplies floats (`dtype`) faster than all digits, as a matrix unit does.
 
     Preconditions: runs before constants are folded, which would widen the weight. Non-goals:
     convolutions; scales that vary otherwise than by column and block; zero points that are floats.
@@ -70,15 +77,69 @@ class MultiplyCodes(Pass):
         "none", "the order of sums; data are split into narrower parts", "level 2 and `precision=`"
     )
 
-    parts: int = 2
+    exact: bool = True
     dtype: str = "f32"
     least_weights: int = CODES_TO_KEEP
     most_block: int = MOST_BLOCK_OF_CODES
     many_rows: int = ROWS_TO_WIDEN_CODES
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        unit = ctx.target is not None and ctx.target.dot_lanes("i16", "i16")
-        return _Multiplier(self, ctx).rewrite_module(module) if unit else module
+        if ctx.target is None or not _digits_of(ctx.target, exact=self.exact):
+            return module
+        return _Multiplier(self, ctx).rewrite_module(module)
+
+
+@dataclass(frozen=True)
+class _Digits:
+    """The digits of rounded data: their dtype and number."""
+
+    dtype: str
+    parts: int
+
+    @property
+    def words(self) -> str:
+        """The dtype of words of codes."""
+        return WORDS[self.dtype]
+
+    def rate(self, target: Target) -> float:
+        """The products of numbers per cycle; 0 if no unit multiplies them."""
+        return multiply_adds_per_cycle(target, self.words, self.dtype) / self.parts
+
+
+def _digits_of(target: Target, *, exact: bool) -> _Digits | None:
+    """Returns the digits that a target multiplies fastest, words if bytes are as fast: sums of
+    fewer digits are scaled. None if it multiplies none.
+    """
+    forms = [_Digits("i16", 2 if exact else 1), _Digits("i8", 3 if exact else 2)]
+    best = max(forms, key=lambda form: form.rate(target))
+    return best if best.rate(target) else None
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Stored codes: those of the model less `subtracted`. `zero` and `by_block` are what the
+    product subtracts from them (`i8`), or adds to their products with the scales (`f32`).
+    """
+
+    subtracted: int
+    zero: int
+    by_block: Array | None
+
+
+def _form(digits: _Digits, weight: _Weight, zeros: Array | None, offsets: Array | None) -> _Form:
+    half = 1 << (weight.bits - 1)
+    unsigned = weight.codes.tensor.dtype[0] == "u"
+    if digits.words == "u8":
+        subtracted, middle = 0 if unsigned else -half, half
+    else:
+        subtracted, middle = half if unsigned else 0, 0
+    if offsets is not None:
+        return _Form(subtracted, -subtracted, offsets.astype(np.float32))
+    points = np.zeros((1, 1), np.int32) if zeros is None else zeros.astype(np.int32)
+    least, most = int(points.min()), int(points.max())
+    if least == most:
+        return _Form(subtracted, most - subtracted, None)
+    return _Form(subtracted, middle, (points - subtracted - middle).astype(np.int8))
 
 
 @dataclass(frozen=True)
@@ -118,6 +179,10 @@ class _Weight:
             return None
         return np.broadcast_to(values, (columns, blocks))
 
+    def name_of(self, what: str) -> str:
+        """Returns the name of a parameter."""
+        return f"{self.codes.name}.{what}" if self.codes.name else ""
+
     def by_column(self, values: Array) -> Array:
         """Returns codes as `[N, K]`."""
         return values if self.by_columns else values.T
@@ -128,7 +193,7 @@ class _Multiplier(Rewriter):
         super().__init__()
         self._options = options
         self._ctx = ctx
-        self._rounded: dict[tuple[int, int, int, int], tuple[Expr, Expr]] = {}
+        self._rounded: dict[tuple[int, int, _Digits, int], tuple[Expr, Expr]] = {}
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         multiplies = isinstance(new.op, Op) and new.op.traits.product
@@ -150,11 +215,14 @@ class _Multiplier(Rewriter):
     def _product(self, call: Call, data: Expr, weight: _Weight) -> tuple[str, Expr]:
         """Returns the product of integers; or why there is none, and the call."""
         options, (columns, depth) = self._options, weight.shape
+        target = self._ctx.target
+        assert target is not None
         if columns * depth < options.least_weights:
             return f"it has {columns * depth} elements", call
-        parts = options.parts if data.tensor.dtype == "f32" else 1
+        digits = _digits_of(target, exact=options.exact and data.tensor.dtype == "f32")
+        assert digits is not None
         rows = product(tuple(data.tensor.shape[:-1]))
-        if isinstance(rows, int) and rows >= options.many_rows and self._floats_gain(parts):
+        if isinstance(rows, int) and rows >= options.many_rows and self._floats_gain(digits):
             return f"with {rows} rows, products of {options.dtype} are faster", call
         given = (weight.scale, weight.zero, weight.offset)
         scales, zeros, offsets = (None if p is None else weight.rows(p) for p in given)
@@ -164,51 +232,55 @@ class _Multiplier(Rewriter):
             or ((offsets is None) != (weight.offset is None))
         ):
             return "its scales or zero points are not constants by column and block", call
-        middle = 0 if weight.codes.tensor.dtype[0] == "i" else 1 << (weight.bits - 1)
-        points = np.full((1, 1), -middle) if zeros is None else zeros.astype(np.int32) - middle
-        if offsets is not None and middle:
-            offsets, points = offsets + scales.astype(np.float32) * middle, np.zeros((1, 1), "i4")
-        known = (int(points.max()), int(points.min())) == (0, 0)
-        most = min(options.most_block, _most_block(weight.bits, centered=known))
+        form = _form(digits, weight, zeros, offsets)
+        most = min(options.most_block, _most_block(weight.bits, digits.dtype))
         block = _block_in(weight.block, most, codes_of_row(weight.bits))
         if not block:
             return f"blocks of {weight.block} are not whole words of {weight.bits} bits", call
-        target = self._ctx.target
-        assert target is not None
-        width = VECTORS_OF_CODE_PANELS * target.dot_lanes("i16", "i16")
+        width = VECTORS_OF_CODE_PANELS * target.dot_lanes(digits.words, digits.dtype)
         padded = -(-depth // weight.block) * weight.block
-        rounded, steps = self._data(data, block, parts, padded)
+        rounded, steps = self._data(data, block, digits, padded)
         operands: list[Expr] = [
-            rounded, steps, _packed(weight, middle, padded, width),
-            _of_blocks(weight, _halved(scales), block, width, "scales"),
+            rounded, steps, _packed(weight, form.subtracted, padded, width, digits)
         ]  # fmt: skip
-        if offsets is not None:
-            numbers = offsets.astype(np.float32)
+        pairs = _factored(weight, form.by_block is not None and offsets is not None)
+        fold = 0
+        if pairs:
+            fold = pairs[0].block * (weight.block // block)
+            operands += pairs[0].operands(weight, block, width, "scales")
+        else:
+            operands.append(_of_blocks(weight, _halved(scales), block, width, "scales"))
+        if form.zero or form.by_block is not None:
             operands.append(_sums(rounded, block))
+        if len(pairs) > 1:
+            operands += pairs[1].operands(weight, block, width, "offsets")
+        elif form.by_block is not None:
+            numbers = np.broadcast_to(form.by_block, scales.shape)
             operands.append(_of_blocks(weight, numbers, block, width, "offsets"))
-        elif not known:
-            operands.append(_sums(rounded, block))
-            points = np.broadcast_to(points, scales.shape).astype(np.int8)
-            operands.append(_of_blocks(weight, points, block, width, "zeros"))
         result: Expr = get_op("nn.dense_codes")(
-            *operands, bits=weight.bits, block=block, parts=parts, units=columns
+            *operands,
+            bits=weight.bits,
+            block=block,
+            parts=digits.parts,
+            units=columns,
+            zero=form.zero,
+            fold=fold,
         )
         if result.tensor.dtype != call.tensor.dtype:
             result = get_op("cast")(result, dtype=call.tensor.dtype)
         return "", result
 
-    def _floats_gain(self, parts: int) -> bool:
-        """Whether products of floats are faster than those of all parts of integers."""
+    def _floats_gain(self, digits: _Digits) -> bool:
+        """Whether products of floats are faster than those of all digits."""
         target, dtype = self._ctx.target, self._options.dtype
         assert target is not None
-        integers = multiply_adds_per_cycle(target, "i16", "i16") / parts
-        return multiply_adds_per_cycle(target, dtype, dtype) > integers
+        return multiply_adds_per_cycle(target, dtype, dtype) > digits.rate(target)
 
-    def _data(self, data: Expr, block: int, parts: int, depth: int) -> tuple[Expr, Expr]:
+    def _data(self, data: Expr, block: int, digits: _Digits, depth: int) -> tuple[Expr, Expr]:
         """Returns the data rounded to integers, and their steps, from one pair of calls for all
         readers.
         """
-        key = data.id, block, parts, depth
+        key = data.id, block, digits, depth
         found = self._rounded.get(key)
         if found is None:
             whole = data
@@ -219,10 +291,55 @@ class _Multiplier(Rewriter):
                 rank = whole.tensor.rank
                 pads = (*(0,) * (2 * rank - 1), missing)
                 whole = get_op("pad")(whole, pads=pads, value=0.0)
-            steps = get_op("block_steps")(whole, block=block)
-            rounded = get_op("round_blocks")(whole, steps, block=block, parts=parts)
+            form = {"block": block, "dtype": digits.dtype, "parts": digits.parts}
+            steps = get_op("block_steps")(whole, **form)
+            rounded = get_op("round_blocks")(whole, steps, **form)
             found = self._rounded[key] = rounded, steps
         return found
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Parameters of blocks that are codes, `[N, blocks]`, times factors of `block` codes each."""
+
+    codes: Array
+    factors: Array
+    block: int
+
+    def operands(self, weight: _Weight, block: int, width: int, what: str) -> list[Expr]:
+        """Returns codes and factors in panels of columns; a factor is that of as many elements of
+        the depth as in the model.
+        """
+        return [
+            _of_blocks(weight, self.codes, block, width, what),
+            Constant(panels_of_rows(self.factors, width), name=weight.name_of(f"{what}.factors")),
+        ]
+
+
+def _factored(weight: _Weight, with_offsets: bool) -> list[_Pair]:
+    """Returns the scales, and the offsets if there are any, as codes with factors; none if they
+    are plain numbers, or if the factors of both are of other blocks.
+    """
+    given = [weight.scale, *([weight.offset] if with_offsets else [])]
+    pairs = [_pair_of(p, weight) for p in given if p is not None]
+    found = [p for p in pairs if p is not None]
+    same = len({p.block for p in found}) == 1 and len(found) == len(given)
+    return found if same and all(p.codes.dtype == np.uint8 for p in found[1:]) else []
+
+
+def _pair_of(parameter: Expr, weight: _Weight) -> _Pair | None:
+    if not isinstance(parameter, Call) or parameter.op_name != "dequantize":
+        return None
+    codes, factors, *zero = parameter.args
+    attrs = parameter.attrs
+    values = known_values(codes), known_values(factors)
+    whole = codes.tensor.dtype in ("i8", "u8") and attrs.block and attrs.axis % 2 == 1
+    if not whole or zero or not weight.by_columns or values[0] is None or values[1] is None:
+        return None
+    blocks = weight.shape[1] // weight.block
+    if values[0].shape != (weight.shape[0], blocks) or blocks % attrs.block:
+        return None
+    return _Pair(values[0], values[1], attrs.block)
 
 
 def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
@@ -254,12 +371,11 @@ def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
     return _Weight(codes, scale, zero, offset, block or depth, by_columns)
 
 
-def _most_block(width: int, *, centered: bool) -> int:
-    """Returns the most products of codes of so many bits, less a zero point unless they are
-    centered, whose sum 32 bits hold.
+def _most_block(width: int, dtype: str) -> int:
+    """Returns the most products of digits with codes of so many bits, less a zero point, whose sum
+    32 bits hold.
     """
-    largest = 1 << (width - 1 if centered else width)
-    return ((1 << 31) - 1) // (largest * ((1 << 15) - 1))
+    return ((1 << 31) - 1) >> width + bits(dtype) - 1
 
 
 def _block_in(block: int, most: int, row: int) -> int:
@@ -270,25 +386,26 @@ def _block_in(block: int, most: int, row: int) -> int:
     return next((size for size in sizes if block % size == 0), 0)
 
 
-def _packed(weight: _Weight, middle: int, depth: int, width: int) -> Constant:
-    """Returns the codes in panels of columns, less `middle`. A few panels are packed at a time, to
+def _packed(weight: _Weight, subtracted: int, depth: int, width: int, digits: _Digits) -> Constant:
+    """Returns the codes in panels of columns, less a number. A few panels are packed at a time, to
     need little memory besides the result.
     """
     columns, given = weight.shape
-    shape = (-(-columns // width), depth // codes_of_row(weight.bits), width, 2)
+    group = GROUP_BITS // bits(digits.words)
+    shape = (-(-columns // width), depth // codes_of_row(weight.bits), width, group)
 
     def make(data: Array) -> Array:
-        packed = aligned_empty(shape, np.int16)
+        packed = aligned_empty(shape, to_numpy(digits.words))
         step = max(1, CODES_PACKED_AT_ONCE // (width * depth))
         for panel in range(0, shape[0], step):
             some = weight.by_column(data)[panel * width : (panel + step) * width]
-            signed = some.astype(np.int16) - np.int16(middle)
-            padded = np.pad(signed, ((0, 0), (0, depth - given)))
-            packed[panel : panel + step] = pack_codes(padded, weight.bits, width)
+            moved = some.astype(np.int16) - np.int16(subtracted)
+            padded = np.pad(moved, ((0, 0), (0, depth - given)))
+            packed[panel : panel + step] = pack_codes(padded, weight.bits, width, digits.words)
         return packed
 
-    how = f"codes{weight.bits}[{middle}:{depth}:{width}:{weight.by_columns}]"
-    return weight.codes.derived(how, TensorType(shape, "i16"), make)
+    how = f"{digits.words}codes{weight.bits}[{subtracted}:{depth}:{width}:{weight.by_columns}]"
+    return weight.codes.derived(how, TensorType(shape, digits.words), make)
 
 
 def _halved(scales: Array) -> Array:
@@ -302,8 +419,7 @@ def _halved(scales: Array) -> Array:
 def _of_blocks(weight: _Weight, values: Array, block: int, width: int, what: str) -> Constant:
     """Returns a parameter in panels of columns, for blocks of `block` elements."""
     repeated = np.repeat(values, weight.block // block, axis=1)
-    name = f"{weight.codes.name}.{what}" if weight.codes.name else ""
-    return Constant(panels_of_rows(repeated, width), name=name)
+    return Constant(panels_of_rows(repeated, width), name=weight.name_of(what))
 
 
 def _sums(rounded: Expr, block: int) -> Expr:

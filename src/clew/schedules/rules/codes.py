@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from clew.cost.policy.tiles import MOST_ROWS, VECTORS_OF_CODES, VECTORS_OF_COLUMNS
+from clew.loop.ir import buffer_loads
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -24,7 +25,7 @@ from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
 from clew.support.dataclass import dataclass
 from clew.te import roles
-from clew.te.expr import Binary
+from clew.te.expr import Binary, Imm, Index
 
 _BLOCK_SUMS: Final = "block_sums"
 
@@ -81,7 +82,8 @@ class Codes(Rule[Sums]):
         flatten_axes(schedule, *dict.fromkeys((sums.name, anchor, root.name)))
         product = product_of(sums.store)
         assert product is not None
-        words = product.a if isinstance(product.numbers[0], Binary) else product.b
+        packed = isinstance(product.numbers[0], Binary) or product.a.dtype == "u8"
+        words = product.a if packed else product.b
         lanes = dot_lanes(product, target)
         width = words.source.shape[-2]
         if not isinstance(width, int):
@@ -142,11 +144,27 @@ def _scale(schedule: Schedule, info: StageInfo, lanes: int) -> str:
     *others, column = info.axes
     (block,) = info.reduction_axes
     schedule.reorder(block, *others, column)
+    shared = _blocks_of_factor(info, block)
+    if shared > 1:
+        _, block = schedule.split(block, shared)  # so that factors are loaded once for all of them
     vector, lane = schedule.split(column, lanes, tail="guard")
     for name in (*others, vector):
         schedule.unroll(name)
     schedule.vectorize(lane)
     return block
+
+
+def _blocks_of_factor(info: StageInfo, block: str) -> int:
+    """Returns the number of blocks that share a factor of their scales: the index of a factor is
+    that of the block over this number.
+    """
+    for load in buffer_loads(info.store.value):
+        for index in load.indices:
+            if isinstance(index, Binary) and index.op == "floordiv":
+                inner, by = index.children
+                if isinstance(inner, Index) and inner.name == block and isinstance(by, Imm):
+                    return int(by.value)
+    return 1
 
 
 def _multiply(schedule: Schedule, sums: StageInfo, lanes: int) -> None:

@@ -10,13 +10,18 @@ from numpy.typing import NDArray
 from clew.exporters.onnx.joins import Join, Site, called, joins
 from clew.exporters.onnx.registry import Writing, writes
 from clew.ir.expr import Call, Constant
-from clew.ops.math.dense_codes import rows_of_panels, unpack_codes
+from clew.ir.types import integer_limits
+from clew.ops.math.dense_codes import most_of_first, rows_of_panels, unpack_codes
 
-_MOST: Final = 32767.0
-_PART: Final = 32768.0
+_BASE: Final = {"i16": 32768.0, "i8": 256.0}
+"""The weight of a digit over that of the next one, by the dtype of digits."""
 _LEAST: Final = 2.0**-126
-_DTYPES: Final = {2: "i4", 4: "i4", 8: "i8"}
-"""The dtype of codes in a model: ONNX has no integers of 2 bits in this opset."""
+
+
+def _dtype(call: Call) -> str:
+    """Returns the dtype of codes in a model: ONNX has no integers of 2 bits in this opset."""
+    kind = "u" if call.args[2].tensor.dtype == "u8" else "i"
+    return f"{kind}{max(call.attrs.bits, 4)}"
 
 
 def _blocks(w: Writing, x: str, block: int) -> str:
@@ -27,11 +32,12 @@ def _blocks(w: Writing, x: str, block: int) -> str:
 
 @writes("block_steps")
 def block_steps(w: Writing) -> str:
-    """The largest magnitude of each block over 32767."""
+    """The largest magnitude of each block over that of the first digit."""
+    most = most_of_first(w.attrs.dtype, w.attrs.parts)
     magnitudes = w.emit("Abs", _blocks(w, w.inputs[0], w.attrs.block))
     largest = w.emit("ReduceMax", magnitudes, w.integers(-1), keepdims=0)
     return w.emit(
-        "Max", w.emit("Mul", largest, w.scalar(1 / _MOST, largest)), w.scalar(_LEAST, largest)
+        "Max", w.emit("Mul", largest, w.scalar(1 / most, largest)), w.scalar(_LEAST, largest)
     )
 
 
@@ -41,14 +47,39 @@ def round_blocks(w: Writing) -> str:
     *outer, depth = w.shape()
     steps = w.emit("Reshape", w.inputs[1], w.integers(*w.shape(1), 1))
     ratio = w.emit("Div", _blocks(w, w.inputs[0], w.attrs.block), steps)
-    low, high = w.scalar(-_MOST, ratio), w.scalar(_MOST, ratio)
-    pieces = [w.emit("Round", w.emit("Clip", ratio, low, high))]
-    if w.attrs.parts > 1:
-        rest = w.emit("Mul", w.emit("Sub", ratio, pieces[0]), w.scalar(_PART, ratio))
-        pieces.append(w.emit("Round", w.emit("Clip", rest, low, high)))
+    parts, dtype = w.attrs.parts, w.attrs.dtype
+    base, most = _BASE[dtype], most_of_first(dtype, parts)
+
+    def clipped(value: str) -> str:
+        return w.emit("Clip", value, w.scalar(-most, value), w.scalar(most, value))
+
+    rest = clipped(ratio)
+    if dtype == "i8":
+        pieces = _digits(w, rest, parts)
+    else:
+        pieces = [w.emit("Round", rest)]
+        if parts > 1:
+            rest = w.emit("Mul", w.emit("Sub", ratio, pieces[0]), w.scalar(base, ratio))
+            pieces.append(w.emit("Round", clipped(rest)))
     rows = [w.emit("Reshape", p, w.integers(*outer, 1, depth)) for p in pieces]
     whole = w.emit("Concat", *rows, axis=-2) if len(rows) > 1 else rows[0]
-    return w.cast(whole, "i16")
+    return w.cast(whole, dtype)
+
+
+def _digits(w: Writing, value: str, count: int) -> list[str]:
+    """Returns the signed digits of a number that is rounded at the last one, the highest first.
+    Floats hold these integers exactly.
+    """
+    base = _BASE["i8"]
+    rest = w.emit("Round", w.emit("Mul", value, w.scalar(base ** (count - 1), value)))
+    digits: list[str] = []
+    for _ in range(count - 1):
+        # (rest + 128) // 256 is what remains of a number less its last digit.
+        shifted = w.emit("Add", rest, w.scalar(base / 2, value))
+        higher = w.emit("Floor", w.emit("Mul", shifted, w.scalar(1 / base, value)))
+        digits.append(w.emit("Sub", rest, w.emit("Mul", higher, w.scalar(base, value))))
+        rest = higher
+    return [rest, *reversed(digits)]
 
 
 @writes("nn.dense_codes")
@@ -56,16 +87,27 @@ def dense_codes(w: Writing) -> str:
     """A product of floats: the data times their steps, by the codes times their scales. The sums of
     the data times the scaled zero points are subtracted.
     """
-    matrix, zeros = _weight(w)
+    matrix = _weight(w)
     data = _numbers(w, w.inputs[0], w.attrs.block)
     result = w.emit("MatMul", data, matrix)
-    if len(w.inputs) == 4:
+    at = _sums_at(w.call)
+    if at == len(w.inputs):
         return result
-    sums = _numbers(w, w.inputs[4], 1)
-    if zeros is None:
-        return w.emit("Add", result, w.emit("MatMul", sums, _columns(w, 5, "f32")))
-    scaled = w.emit("Mul", w.cast(zeros, "f32"), _scales(w))
+    sums, scales = _numbers(w, w.inputs[at], 1), _scales(w)
+    if w.attrs.zero:
+        scaled = w.emit("Mul", scales, w.scalar(float(w.attrs.zero), scales))
+        result = w.emit("Sub", result, w.emit("MatMul", sums, scaled))
+    if at + 1 == len(w.inputs):
+        return result
+    if w.call.args[at + 1].tensor.dtype != "i8":
+        return w.emit("Add", result, w.emit("MatMul", sums, _factored(w, at + 1)))
+    scaled = w.emit("Mul", _columns(w, at + 1, "f32"), scales)
     return w.emit("Sub", result, w.emit("MatMul", sums, scaled))
+
+
+def _sums_at(call: Call) -> int:
+    """Returns the place of the sums of data among the operands."""
+    return 4 + bool(call.attrs.fold)
 
 
 def _numbers(w: Writing, parts: str, block: int) -> str:
@@ -75,9 +117,10 @@ def _numbers(w: Writing, parts: str, block: int) -> str:
     depth = depth if block > 1 else blocks
     wide = w.cast(parts, "f32")
     total = w.emit("Gather", wide, w.constant(np.int64(0)), axis=-2)
-    if count > 1:
-        rest = w.emit("Gather", wide, w.constant(np.int64(1)), axis=-2)
-        total = w.emit("Add", total, w.emit("Mul", rest, w.scalar(1 / _PART, rest)))
+    base = _BASE[w.call.args[0].tensor.dtype]
+    for n in range(1, count):
+        rest = w.emit("Gather", wide, w.constant(np.int64(n)), axis=-2)
+        total = w.emit("Add", total, w.emit("Mul", rest, w.scalar(base**-n, rest)))
     if block == 1:
         return w.emit("Mul", total, w.inputs[1])
     apart = w.emit("Reshape", total, w.integers(*outer, blocks, block))
@@ -86,8 +129,8 @@ def _numbers(w: Writing, parts: str, block: int) -> str:
 
 
 def _need_constants(w: Writing) -> None:
-    for n in (2, 3, 5):
-        if n < len(w.call.args) and not isinstance(w.call.args[n], Constant):
+    for n in range(2, len(w.call.args)):
+        if n != _sums_at(w.call) and not isinstance(w.call.args[n], Constant):
             w.refuse("codes, scales or zero points are not constants")
 
 
@@ -106,34 +149,52 @@ def _columns(w: Writing, n: int, dtype: str) -> str:
     return w.derived(w.inputs[n], f"columns {units}", change, dtype)
 
 
+def _points(w: Writing) -> list[str]:
+    """Returns the zero points of all codes as `[blocks, N]` in the dtype of codes, or nothing."""
+    at, units, zero = _sums_at(w.call) + 1, _units(w), w.attrs.zero
+    by_block = at < len(w.inputs)
+    if not by_block and not zero:
+        return []
+
+    def change(x: NDArray[Any]) -> NDArray[Any]:
+        own = rows_of_panels(x)[:units].T.astype(np.int16) if by_block else np.int16(0)
+        return np.broadcast_to(own + np.int16(zero), (x.shape[1], units)).copy()
+
+    given = w.inputs[at if by_block else 3]
+    return [w.derived(given, f"points {units} {zero}", change, _dtype(w.call))]
+
+
+def _factored(w: Writing, n: int) -> str:
+    """Returns numbers, `[blocks, N]`, times the factors that follow them if there are any."""
+    numbers = _columns(w, n, "f32")
+    fold, units = w.attrs.fold, _units(w)
+    if not fold:
+        return numbers
+
+    def change(x: NDArray[Any]) -> NDArray[Any]:
+        return np.ascontiguousarray(np.repeat(rows_of_panels(x)[:units].T, fold, axis=0))
+
+    factors = w.derived(w.inputs[n + 1], f"factors {units} {fold}", change, "f32")
+    return w.emit("Mul", numbers, factors)
+
+
 def _scales(w: Writing) -> str:
-    return _columns(w, 3, "f32")
+    return _factored(w, 3)
 
 
-def _weight(w: Writing, zero_points: bool = False) -> tuple[str, str | None]:
-    """Returns the weight `f32[K, N]`, dequantized in blocks, and its zero points `[blocks, N]`,
-    which are subtracted from the codes if `zero_points` is set.
-    """
+def _weight(w: Writing, *points: str) -> str:
+    """Returns the weight `f32[K, N]`, dequantized in blocks, less zero points if they are given."""
     _need_constants(w)
-    bits, units, dtype = w.attrs.bits, _units(w), _DTYPES[w.attrs.bits]
+    bits, units = w.attrs.bits, _units(w)
 
     def change(x: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(unpack_codes(x, bits)[:units].T)
 
-    codes = w.derived(w.inputs[2], f"codes {bits} {units}", change, dtype)
-    has_zeros = len(w.inputs) > 4 and w.call.args[5].tensor.dtype == "i8"
-    zeros = _columns(w, 5, dtype) if has_zeros else None
-    given = [zeros] if zero_points and zeros else []
-    matrix = w.emit(
-        "DequantizeLinear",
-        codes,
-        _scales(w),
-        *given,
-        dtype="f32",
-        axis=0,
-        block_size=w.attrs.block,
+    codes = w.derived(w.inputs[2], f"codes {bits} {units}", change, _dtype(w.call))
+    block = w.attrs.block
+    return w.emit(
+        "DequantizeLinear", codes, _scales(w), *points, dtype="f32", axis=0, block_size=block
     )
-    return matrix, zeros
 
 
 @joins("nn.dense_codes")
@@ -151,7 +212,7 @@ def unrounded(call: Call) -> Join | None:
 
     def write(site: Site) -> str:
         w = site.at(call)
-        matrix, _ = _weight(w, zero_points=True)
+        matrix = _weight(w, *_points(w))
         return w.emit("MatMul", site.name(rounded.args[0]), matrix)
 
     return Join((), write)
@@ -159,19 +220,23 @@ def unrounded(call: Call) -> Join | None:
 
 def _fits(call: Call) -> bool:
     """Whether codes have no zero points, or those of sums of the data, in the range of codes."""
-    if len(call.args) == 4:
+    at, dtype = _sums_at(call), _dtype(call)
+    if len(call.args) == at:
         return True
-    zeros = call.args[5]
-    if not isinstance(zeros, Constant) or zeros.tensor.dtype != "i8":
-        return False
-    half = 1 << (8 if _DTYPES[call.attrs.bits] == "i8" else 4) - 1
-    within = -half <= int(zeros.data.min(initial=0)) <= int(zeros.data.max(initial=0)) < half
+    points = np.full(1, call.attrs.zero)
+    if len(call.args) > at + 1:
+        zeros = call.args[at + 1]
+        if not isinstance(zeros, Constant) or zeros.tensor.dtype != "i8":
+            return False
+        points = zeros.data.astype(np.int16) + call.attrs.zero
+    low, high = integer_limits(dtype)
+    within = low <= int(points.min(initial=0)) <= int(points.max(initial=0)) <= high
     return within and _sums_of(call)
 
 
 def _sums_of(call: Call) -> bool:
     """Whether the sums of blocks are computed from the data."""
-    total = called(call.args[4], "sum")
+    total = called(call.args[_sums_at(call)], "sum")
     inner = called(total.args[0], "reshape", "cast") if total is not None else None
     while inner is not None:
         if inner.args[0] is call.args[0]:
