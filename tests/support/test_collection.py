@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from clew.support import collection
 from clew.support.collection import (
     no_collections,
     no_collections_of_imports,
