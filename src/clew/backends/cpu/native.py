@@ -283,7 +283,9 @@ def _longest_first(missing: Sequence[_Missing]) -> list[_Missing]:
     found: dict[str, tuple[int, int]] = {}  # by operator: types change little
 
     def sums_and_stages(call: Call) -> tuple[int, int]:
-        if not isinstance(call.op, Op) or not all(isinstance(a.type, TensorType) for a in call.args):
+        if not isinstance(call.op, Op) or not all(
+            isinstance(a.type, TensorType) for a in call.args
+        ):
             return 0, 0
         if call.op.name not in found:
             types = [a.tensor for a in call.args]
