@@ -10,7 +10,7 @@ from typing import Final
 
 from clew import version
 from clew.runtime.cache import SEEN, Cache
-from clew.support.system import package_bytes
+from clew.support.files import package_bytes
 
 _ROOT: Final = os.path.dirname(version.__file__)
 

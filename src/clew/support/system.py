@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
-
-_PIECE_BYTES: Final = 1 << 16
 
 
 def system_text(path: str | Path) -> str:
@@ -34,21 +31,6 @@ def package_text(package: str, name: str) -> str:
     from importlib import resources  # noqa: PLC0415 - it loads many modules, which few need
 
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
-
-
-def package_bytes(path: str) -> bytes:
-    """Returns the bytes of a file of clew's own, without the checks of files that users name: it
-    takes a third of the time.
-
-    Errors: OSError.
-    """
-    file, pieces = os.open(path, os.O_RDONLY | os.O_CLOEXEC), []
-    try:
-        while piece := os.read(file, _PIECE_BYTES):
-            pieces.append(piece)
-    finally:
-        os.close(file)
-    return b"".join(pieces)
 
 
 def nowhere(*, write: bool) -> int:
