@@ -28,9 +28,10 @@ def test_edits_of_deciding_code_change_the_version_of_native_code(
     file.parent.mkdir(parents=True)
     file.write_text("a = 1\n")
     monkeypatch.setattr(version, "__file__", str(tmp_path / "version.py"))
-    versions = [(version.codegen_version.__wrapped__(), version.package_version.__wrapped__())]
+    monkeypatch.setattr(version, "source_states", version.source_states.__wrapped__)
+    wholes = (version.codegen_version.__wrapped__, version.package_version.__wrapped__)
+    before, whole_before = (whole() for whole in wholes)
     file.write_text("a = 10\n")
-    versions.append((version.codegen_version.__wrapped__(), version.package_version.__wrapped__()))
-    (before, whole_before), (after, whole_after) = versions
+    after, whole_after = (whole() for whole in wholes)
     assert (before != after) == matters
     assert whole_before != whole_after

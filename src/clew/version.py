@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 VERSION: Final = "0.1.0"
@@ -23,19 +25,38 @@ def codegen_version() -> str:
 @cache
 def package_version() -> str:
     """Returns a string that changes with any code that affects a model's program."""
-    return _digest(("",))
+    return _digest(())
+
+
+@cache
+def source_states() -> Mapping[str, str]:
+    """Returns the state of each source file of the package, by its name in the package's folder:
+    name, size, and time of writing. An edit changes the last two.
+    """
+    states: dict[str, str] = {}
+    _add_states(os.path.dirname(__file__), "", states)
+    return {name: states[name] for name in sorted(states)}
+
+
+def _add_states(folder: str, below: str, states: dict[str, str]) -> None:
+    deeper = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.endswith(".py"):
+                status = entry.stat()
+                name = below + name
+                states[name] = f"{name} {status.st_size} {status.st_mtime_ns}"
+            elif "." not in name and name != "__pycache__" and stat.S_ISDIR(entry.stat().st_mode):
+                deeper.append(name)
+    for name in deeper:
+        _add_states(f"{folder}/{name}", f"{below}{name}/", states)
 
 
 def _digest(folders: tuple[str, ...]) -> str:
-    """Returns a digest of the sizes and times of source files, so an edit invalidates cached
-    objects.
-    """
+    """Returns a digest of the states of the source files in some folders; of all without any."""
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which `import clew` does without
 
-    root = Path(__file__).parent
-    digest = hashlib.blake2b(VERSION.encode(), digest_size=8)
-    for path in sorted(p for folder in folders for p in (root / folder).rglob("*.py")):
-        status = path.stat()
-        name = path.relative_to(root)
-        digest.update(f"{name}|{status.st_size}|{status.st_mtime_ns}".encode())
-    return digest.hexdigest()
+    found = source_states()
+    chosen = [s for name, s in found.items() if not folders or name.split("/", 1)[0] in folders]
+    return hashlib.blake2b("\n".join([VERSION, *chosen]).encode(), digest_size=8).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -107,3 +108,17 @@ def test_steps_that_only_show_values_belong_to_the_call_of_the_other(name: str) 
                 want[...] = "" if dtype == "str" else 0
             assert got.dtype == want.dtype
             np.testing.assert_array_equal(got, want)
+
+
+def test_a_build_leaves_no_builder_behind() -> None:
+    """The builder holds the model's weights: they must not wait for a collection."""
+    x = Var("x", TensorType((4,), "f32"))
+    module = Module({"main": Function([x], get_op("nn.relu")(x))})
+    gc.collect()
+    gc.disable()
+    try:
+        model = clew.compile(module, cache=False)
+        assert not [each for each in gc.get_objects() if type(each) is ProgramBuilder]
+    finally:
+        gc.enable()
+    np.testing.assert_array_equal(model(np.float32([-1, 0, 1, 2])), [0, 0, 1, 2])

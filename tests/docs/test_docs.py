@@ -231,7 +231,7 @@ _READERS = {
     "open_database", "read_array",
 }  # fmt: skip
 # Files of clew's own package.
-_OWN_FILES = {"explorer/bundle.py", "runner/machine.py", "runtime/code_version.py"}
+_OWN_FILES = {"explorer/bundle.py", "runner/machine.py"}
 
 
 def test_the_page_of_safety_names_every_module_that_reads_files() -> None:

@@ -1,4 +1,4 @@
-"""Collections are rare inside, as they were outside, and one is done at the end if it is due."""
+"""Collections are rare inside, and as they were outside; new objects are old at the end."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import gc
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from clew.support import collection
 from clew.support.collection import (
-    collected_at_the_end,
     no_collections,
     no_collections_of_imports,
+    old_at_the_end,
     rare_collections,
 )
 
@@ -54,28 +54,6 @@ def test_thresholds_that_a_user_sets_inside_stay() -> None:
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize(("grown", "wanted"), [(0.0, 1), (1e9, 0)])
-def test_a_collection_that_is_due_is_done_at_once(
-    grown: float, wanted: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collection, "_GROWN", grown)
-    seen: list[Any] = []
-
-    def note(phase: str, info: dict[str, int]) -> None:
-        if phase == "start" and info["generation"] == 2:
-            seen.append(info)
-
-    gc.callbacks.append(note)
-    try:
-        with collected_at_the_end():
-            seen.clear()
-            kept = [[n] for n in range(10_000)]
-        assert len(seen) == wanted
-    finally:
-        gc.callbacks.remove(note)
-    assert kept
-
-
 def test_no_collections_inside_of_rare_ones() -> None:
     before = gc.get_threshold()
     with rare_collections():
@@ -86,15 +64,18 @@ def test_no_collections_inside_of_rare_ones() -> None:
     assert gc.get_threshold() == before
 
 
-def test_what_imports_leave_is_old() -> None:
+@pytest.mark.parametrize("context", [no_collections_of_imports, old_at_the_end])
+def test_what_is_left_is_old_without_a_collection(context: Callable[[], Any]) -> None:
     # In a new process: in this one, pytest's objects may be frozen.
     program = (
         "import gc\n"
-        "from clew.support.collection import no_collections_of_imports\n"
+        f"from clew.support.collection import {context.__name__} as context\n"
         "for count, wanted in ((100, 0), (20_000, 2)):\n"
         "    gc.collect()\n"
-        "    with no_collections_of_imports():\n"
+        "    before = gc.get_stats()[2]['collections']\n"
+        "    with context():\n"
         "        kept = [[n] for n in range(count)]\n"
+        "    assert gc.get_stats()[2]['collections'] == before\n"
         "    assert any(each is kept for each in gc.get_objects(wanted))\n"
         "    assert gc.get_freeze_count() == 0 and gc.get_count()[0] < 5_000\n"
     )

@@ -7,8 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from clew.backends.backend import Backend, CompiledRegion, checked_backends
 from clew.ir.expr import Call, Function
@@ -18,6 +17,9 @@ from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
 from clew.support.plugins import loaded, package_of
+
+if TYPE_CHECKING:  # it loads many modules
+    from importlib.metadata import EntryPoint
 
 Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 
@@ -143,6 +145,8 @@ def _named(name: str) -> Backend:
 @cache
 def _installed() -> dict[str, EntryPoint]:
     """Returns the declared backends by name. Those of clew come first, and win over others."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - few models need them
+
     found: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda e: package_of(e) != "clew"):
         found.setdefault(entry.name, entry)

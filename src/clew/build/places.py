@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -41,7 +42,7 @@ class Places:
     """
 
     def __init__(self, builder: Builder) -> None:
-        self._builder = builder
+        self._builder: Builder = weakref.proxy(builder)  # which holds this object
         self.spaces: dict[int, MemorySpace] = {}
         # The slots of copies, by the value's slot and the space.
         self._copies: dict[tuple[int, str], int] = {}

@@ -307,10 +307,14 @@ class WorkerPool:
         self._unfinished.pop(job, None)
 
     def _feed(self, depth: int) -> None:
+        """Gives each worker up to `depth` jobs. The first is the next in the queue; one that waits
+        behind it is the last, because callers add long jobs first.
+        """
         for level in range(1, depth + 1):
             for worker in self._workers:
                 if self._queue and len(worker.jobs) < level:
-                    worker.send(self._queue.popleft())
+                    first = not worker.jobs
+                    worker.send(self._queue.popleft() if first else self._queue.pop())
 
     def _take(self, worker: _Worker) -> None:
         replies = worker.read()

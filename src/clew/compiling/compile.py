@@ -43,7 +43,7 @@ from clew.serving.built_model import BuiltModel
 from clew.serving.from_module import model_of
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
-from clew.support.collection import collected_at_the_end
+from clew.support.collection import old_at_the_end
 from clew.support.errors import ClewWarning, InputError
 from clew.support.exhausted import coded_exhaustion
 
@@ -61,7 +61,7 @@ def compile_as(
 
     Errors: as `clew.compile`.
     """
-    with collected_at_the_end():
+    with old_at_the_end():
         return _made(make, model, asked)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +47,8 @@ def _added() -> tuple[Format, ...]:
     """Returns the formats of packages. One that cannot be loaded is left out with a warning, since
     files of other formats do not need it.
     """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - few files need them
+
     found: list[Format] = []
     for entry in entry_points(group=GROUP):
         try:

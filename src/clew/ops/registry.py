@@ -23,13 +23,13 @@ one public class, `Op`, whose methods share the signature and the settled attrib
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -63,6 +63,7 @@ from clew.support.budgets import check_run_bytes
 from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.support.lazy import cached_property
+from clew.support.near import near
 from clew.support.text_arrays import as_tensor, is_text
 from clew.support.user_code import add_check, is_own
 from clew.te.analysis import Kind
@@ -610,9 +611,11 @@ add_check(lambda: any(_has_user_code(op) for op in _REGISTRY.values()))
 
 def _has_user_code(op: Op) -> bool:
     """Whether a user declared the operator, or gave it a rule."""
-    rules = [rule for name, rule in vars(op).items() if name.endswith("_rule")]
-    rules += [op.compute, *(rule for _, rule in op.schedule_rules)]
+    rules = [*_rules_of(op), *(rule for _, rule in op.schedule_rules)]
     return not all(rule is None or is_own(rule) for rule in rules)
+
+
+_rules_of: Final = attrgetter("compute", *(n for n in Op.__annotations__ if n.endswith("_rule")))
 
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
@@ -744,8 +747,8 @@ def get_op(name: str) -> Op:
     """
     op = _REGISTRY.get(name)
     if op is None:
-        near = difflib.get_close_matches(name, _REGISTRY, 3) or ["see `clew ops`"]
-        raise GraphTypeError("T016", f"no operator {name} is registered", hint=", ".join(near))
+        close = near(name, _REGISTRY) or ["see `clew ops`"]
+        raise GraphTypeError("T016", f"no operator {name} is registered", hint=", ".join(close))
     return op
 
 

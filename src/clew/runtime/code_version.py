@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from clew import version
 from clew.runtime.cache import SEEN, Cache
-from clew.support.files import read_bytes
+from clew.support.files import package_bytes
 
-_ROOT: Final = Path(version.__file__).parent
+_ROOT: Final = os.path.dirname(version.__file__)
 
 
 def code_version(store: Cache) -> str:
@@ -27,34 +26,16 @@ def code_version(store: Cache) -> str:
 
 @cache
 def _version(root: Path | None) -> str:
-    states: dict[str, str] = {}
-    _add_states(os.fspath(_ROOT), "", states)
-    files = sorted(states)
-    listed = "\n".join([os.fspath(_ROOT), *map(states.__getitem__, files)])
+    states = version.source_states()
+    listed = "\n".join([_ROOT, *states.values()])
     key = hashlib.sha256(listed.encode()).hexdigest()[:40] + SEEN
     store = Cache(root)
     found = store.get(key)
     if found is None:
         digest = hashlib.sha256(version.VERSION.encode())
-        place = f"{os.fspath(_ROOT)}{os.sep}"
-        for name in files:
-            digest.update(f"\0{name}\0".encode() + read_bytes(place + name))
+        for name in states:
+            digest.update(f"\0{name}\0".encode())
+            digest.update(package_bytes(f"{_ROOT}{os.sep}{name}"))
         found = digest.hexdigest()[:40].encode()
         store.put(key, found)
     return found.decode()
-
-
-def _add_states(folder: str, below: str, states: dict[str, str]) -> None:
-    """Adds the source files in a folder: name, size and time of writing as a text, by name."""
-    deeper = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.endswith(".py"):
-                status = entry.stat()
-                name = below + name
-                states[name] = f"{name} {status.st_size} {status.st_mtime_ns}"
-            elif "." not in name and name != "__pycache__" and stat.S_ISDIR(entry.stat().st_mode):
-                deeper.append(name)
-    for name in deeper:
-        _add_states(f"{folder}/{name}", f"{below}{name}/", states)

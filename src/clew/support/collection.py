@@ -1,14 +1,12 @@
 """Fewer garbage collections during work that creates many objects.
 
 CPython collects all objects of a program whenever their number has grown by a quarter. While a
-large model is compiled, these collections take a third of the time and free little. Another one, of
-a second, would happen in one of the model's first calls, so it is made after compilation.
+large model is compiled, these collections take a third of the time and free little.
 """
 
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
@@ -21,8 +19,6 @@ _RARE: Final = (50_000, 20, 1000)
 _NONE: Final = (0, 0, 0)
 # New objects that may stay young after imports: a collection of them takes less than a millisecond.
 _FEW: Final = 5_000
-# The growth after which CPython collects all objects.
-_GROWN: Final = 0.25
 
 _lock: Final = Lock()
 # The thresholds of all contexts in force, the latest last, and those of the process outside.
@@ -60,27 +56,29 @@ def no_collections() -> AbstractContextManager[None]:
 
 @contextmanager
 def no_collections_of_imports() -> Iterator[None]:
-    """As `no_collections`, for imports, whose objects live until the process ends. At the end of
-    the context, new objects move to the oldest generation without a collection. Otherwise, the
-    next allocation would start a collection that visits all of them.
+    """As `no_collections`, for imports, whose objects live until the process ends. At the end, new
+    objects are old.
     """
     with no_collections():
         yield
-        # `unfreeze` would also unfreeze objects that the user has frozen.
-        if gc.get_count()[0] > _FEW and not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
+        _make_old()
 
 
 @contextmanager
-def collected_at_the_end() -> Iterator[None]:
-    """As `rare_collections`. At the end, collects all objects if their number has grown by a
-    quarter, so that no later call does. The collection runs inside the context, because it also
-    resets the counts of new objects. Otherwise, these would start another collection as soon as the
-    context restores the thresholds.
+def old_at_the_end() -> Iterator[None]:
+    """As `rare_collections`, for work that leaves many objects and few reference cycles. At the
+    end, new objects are old: a collection of all would take a tenth of the time of the work.
     """
-    blocks = sys.getallocatedblocks()
     with rare_collections():
         yield
-        if gc.isenabled() and sys.getallocatedblocks() - blocks > _GROWN * blocks:
-            gc.collect()
+        _make_old()
+
+
+def _make_old() -> None:
+    """Moves new objects to the oldest generation without a collection. Otherwise, the next
+    allocation would start a collection that visits all of them.
+    """
+    # `unfreeze` would also unfreeze objects that the user has frozen.
+    if gc.get_count()[0] > _FEW and not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()

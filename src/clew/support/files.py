@@ -31,6 +31,7 @@ CHANGED: Final = "it changed while it was read"
 _noted: ContextVar[list[Read] | None] = ContextVar("noted", default=None)
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _STEP: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE_BYTES: Final = 1 << 16
 _KINDS: Final = (
     (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
     (stat.S_ISFIFO, errno.ESPIPE, "it is a pipe"),
@@ -174,6 +175,21 @@ def read_bytes(path: str | Path, *, links: bool = True) -> bytes:
     """
     with open_plain(path, links=links) as file:
         return read_opened(file, path)
+
+
+def package_bytes(path: str) -> bytes:
+    """Returns the bytes of a file of clew's own, without the checks of files that users name: it
+    takes a third of the time.
+
+    Errors: OSError.
+    """
+    file, pieces = os.open(path, os.O_RDONLY | os.O_CLOEXEC), []
+    try:
+        while piece := os.read(file, _PIECE_BYTES):
+            pieces.append(piece)
+    finally:
+        os.close(file)
+    return b"".join(pieces)
 
 
 def read_opened(file: BinaryIO, path: str | Path) -> bytes:

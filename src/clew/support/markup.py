@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -20,6 +19,8 @@ def text(plain: str) -> str:
     """Returns a text as HTML. Invisible characters are escaped, and the text is isolated, so a
     right-to-left name does not reverse the text around it.
     """
+    import html  # noqa: PLC0415 - only notebooks need it
+
     shown = html.escape(visible(plain))
     turned = any(unicodedata.bidirectional(c) in _RIGHT_TO_LEFT for c in plain)
     return f'<bdi dir="ltr">{shown}</bdi>' if turned else shown

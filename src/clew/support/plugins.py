@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clew.support.errors import InputError
 from clew.support.interrupts import held_interrupts
 from clew.support.loading import LOADING
+
+if TYPE_CHECKING:  # it loads many modules
+    from importlib.metadata import EntryPoint
 
 Made = TypeVar("Made")
 

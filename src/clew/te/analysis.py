@@ -81,6 +81,12 @@ def is_product_sum(reduce: Reduce) -> bool:
     )
 
 
+def product_sums_and_stages(outputs: Sequence[Tensor]) -> tuple[int, int]:
+    """Returns the number of stages that are sums of products, and that of all stages."""
+    bodies = [stage.body for stage in stages(outputs)]
+    return sum(isinstance(b, Reduce) and is_product_sum(b) for b in bodies), len(bodies)
+
+
 def is_aligned(outputs: Sequence[Tensor]) -> bool:
     """Whether all stages read values by their own last axes, as NumPy broadcasts, so that operands
     with more axes give the same elements.

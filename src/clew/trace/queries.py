@@ -5,7 +5,6 @@ Everything is computed on first use and then cached.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -316,6 +315,8 @@ class Queries(Shown):
         """
         if layer in self.layer_nodes(0) or layer in self.eliminated:
             return layer
+        import difflib  # noqa: PLC0415 - only mistakes need it
+
         close = difflib.get_close_matches(layer, self.layers, n=3, cutoff=0.5)
         raise InputError(
             "I070",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import clew
-from clew.backends.cpu.kernel_workers import KernelWorkers
+from clew.backends.cpu.kernel_workers import KernelWorkers, PendingKernel
 from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.native import NativeKernels
 from clew.backends.cpu.portable import is_portable, packed, unpacked
@@ -135,3 +136,31 @@ def test_an_error_leaves_nothing_to_the_workers(
     with pytest.raises(ArithmeticError):
         compiled()
     assert not pool._queue
+
+
+def test_kernels_that_take_longest_are_begun_first(
+    pool: KernelWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    begin = NativeKernels._begun
+
+    def noted(self: NativeKernels, kernel: Any) -> Any:
+        begun.append(kernel.source.name)
+        return begin(self, kernel)
+
+    pool.count = 0
+    monkeypatch.setattr(NativeKernels, "_begun", noted)
+    x = Var("x", TensorType((4, 16), "f32"))
+    weights = Constant.splat(2.0, TensorType((16, 16), "f32"))
+    body = get_op("nn.softmax")(get_op("nn.dense")(get_op("exp")(x), weights))
+    clew.compile(clew.Module({"main": Function([x], body)}), fuse=False, cache=False)
+    assert [name.rpartition("_")[2] for name in begun] == ["dense", "softmax", "exp"]
+
+
+def test_a_job_that_waits_behind_another_is_the_last_of_the_queue(pool: KernelWorkers) -> None:
+    jobs = [PendingKernel(lambda: b"not a kernel") for _ in range(4)]
+    pool._queue.extend(jobs)
+    pool.warm_up()
+    pool._feed(depth=2)
+    assert list(pool._workers[0].jobs) == [jobs[0], jobs[3]]
+    assert list(pool._queue) == jobs[1:3]

@@ -10,6 +10,7 @@ from clew.backends.calls import name_of
 from clew.backends.cpu.deferred_kernel import BuildsKernels, DeferredKernel
 from clew.backends.cpu.joined_counts import joined_counts
 from clew.backends.cpu.joined_loop import with_native_steps
+from clew.backends.cpu.kernel_stages import operator_calls
 from clew.backends.cpu.kernel_workers import PendingKernel, shared_workers
 from clew.backends.cpu.limits import check_bytes, check_work
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
@@ -22,7 +23,9 @@ from clew.codegen.objects import PendingObject, submit
 from clew.cost.policy.threads import KERNELS_FOR_WORKERS
 from clew.ir.dims import at_least
 from clew.ir.expr import Call, Function
+from clew.ir.types import TensorType
 from clew.machine.needs import check_machine, needs_of
+from clew.ops.registry import Op
 from clew.runtime.cache import Cache
 from clew.runtime.layout import SymbolTable
 from clew.runtime.library import Library
@@ -36,6 +39,7 @@ from clew.runtime.threads import ThreadPool
 from clew.support.collection import no_collections
 from clew.support.dataclass import dataclass
 from clew.support.errors import CompileError, ScheduleError, UnsupportedError, locate
+from clew.te.analysis import product_sums_and_stages
 
 _LAYERS_SHOWN = 3
 
@@ -148,9 +152,10 @@ class NativeKernels:
 
     def _make(self, missing: Sequence[_Missing]) -> None:
         """Compiles kernels: workers those that they have taken by the time that this process gets
-        to them.
+        to them. A long one that is begun last would leave the other cores idle.
         """
         workers = shared_workers()
+        missing = _longest_first(missing)
         given = self._given(missing) if workers.count else {}
         here: list[tuple[_Missing, PendingObject]] = []
         try:
@@ -269,6 +274,30 @@ class NativeKernels:
         kernel = DeferredKernel(call.op, sizes, target, bounds, self._builder)
         self.deferred_kernels.append(kernel)
         return kernel
+
+
+def _longest_first(missing: Sequence[_Missing]) -> list[_Missing]:
+    """Returns kernels in an order in which those that take longer to compile tend to come first: a
+    sum of products gets register tiles, and code grows with the stages.
+    """
+    found: dict[str, tuple[int, int]] = {}  # by operator: types change little
+
+    def sums_and_stages(call: Call) -> tuple[int, int]:
+        if not isinstance(call.op, Op) or not all(
+            isinstance(a.type, TensorType) for a in call.args
+        ):
+            return 0, 0
+        if call.op.name not in found:
+            types = [a.tensor for a in call.args]
+            counted = call.op.derived(product_sums_and_stages, types, call.attrs)
+            found[call.op.name] = counted or (0, 0)
+        return found[call.op.name]
+
+    def work(kernel: _Missing) -> tuple[int, int]:
+        counts = [sums_and_stages(call) for call in operator_calls(kernel.source.function)]
+        return sum(sums for sums, _ in counts), sum(count for _, count in counts)
+
+    return sorted(missing, key=work, reverse=True)
 
 
 class _Elsewhere:

@@ -40,6 +40,8 @@ class Slim:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
+    """A field of a message: its number, wire type, and places in the file."""
+
     number: int
     wire: int
     start: int
