@@ -6,12 +6,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.installed-demo
 BENCH  := $(VENV)/.installed-bench
+SITE   := $(VENV)/.installed-docs
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PAGE   := hatch_build.py tools/build_explorer.py $(wildcard frontend/*.json frontend/*.mjs frontend/*.html) \
           $(shell find frontend/src)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check-types check-others test fuzz bench clean
+.PHONY: help setup demo lint check-types check-others test test-all fuzz bench site clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -33,6 +34,10 @@ $(BENCH): pyproject.toml $(PAGE) $(STAMP)
 	@touch $@
 
 setup: $(STAMP) ## create .venv and install clew with its test dependencies
+
+$(SITE): pyproject.toml $(PAGE) $(STAMP)
+	$(PIP) install --editable '.[docs]'
+	@touch $@
 
 demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, trace one layer
 	$(BIN)/python tools/demo.py
@@ -68,6 +73,9 @@ fuzz: $(STAMP) ## random graphs on all engines for MINUTES with WORKERS, until t
 
 bench: $(BENCH) ## benchmark clew and its peers, interleaved, on this machine
 	$(BIN)/python benchmarks/peers.py
+
+site: $(SITE) ## build the documentation site into build/site: open build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file site/mkdocs.yml
 
 clean: ## remove .venv, caches and exported models
 	rm -rf $(VENV) .cache src/clew/static frontend/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -207,7 +207,7 @@ def _row(code: str, places: list[Raised], name: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("][", "]\\[")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 # The folders whose code determines a function's native code. `ir` is one of them, because its
 # dimensions become the extents, strides and bounds of loops.
 DECIDING: Final = (
