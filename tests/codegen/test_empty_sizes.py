@@ -1,13 +1,11 @@
-"""Kernels for all sizes at sizes of 0, behind guard pages, against the operators' references.
-
-The samples of the operators that may compute or read values without elements (`build.conditions`),
-with names in place of their sizes.
+"""Kernels for all sizes at sizes of 0, behind guard pages, against the operators' references: the
+samples of operators, with names in place of their sizes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from sized import FreeSample, SizedKernel, difference, free_samples
@@ -43,15 +41,24 @@ def _target() -> Target:
 TARGET = _target()
 
 
-def chosen(op: Op, most: int) -> Iterator[tuple[str, FreeSample]]:
-    """Yields up to `most` samples of an operator whose sizes are names, from 0 on."""
+# One operator for each way of combining elements.
+COMBINING = (
+    *("sum", "max", "argmax", "cumsum", "top_k", "nonzero_positions", "nn.matmul", "nn.dense"),
+    *("nn.softmax", "nn.attention", "nn.conv2d", "scatter_nd_many"),
+)
+
+
+def chosen(op: Op, most: int, *, maps: bool) -> Iterator[tuple[str, FreeSample]]:
+    """Yields up to `most` samples whose sizes are names, from 0 on, of an operator that maps
+    elements, or that combines them.
+    """
     found = 0
     for n, sample in enumerate(s for s in op.samples if not s.error):
         for names in free_samples(op, sample):
             try:
                 free = FreeSample(op, sample, names, least=0)
                 types = [t for t in free.types if isinstance(t, TensorType)]
-                if op.kind(types, free.function.body.attrs) > Kind.INJECTIVE:
+                if (op.kind(types, free.function.body.attrs) <= Kind.INJECTIVE) != maps:
                     break
             except ClewError:  # its attributes hold numbers, or its constants do
                 continue
@@ -72,10 +79,30 @@ OPS = [op for op in all_ops() if op.is_builtin and op.compute and not op.host]
 
 @pytest.mark.parametrize("most", [2, pytest.param(9, marks=pytest.mark.exhaustive)])  # 700 kernels
 def test_operators_that_map_elements(most: int) -> None:
+    empty, with_results = _compare(OPS, most, maps=True)
+    assert len(empty) > 100
+    assert min(with_results["concatenate"], with_results["pad"]) > 0
+
+
+def test_operators_that_combine_elements() -> None:
+    _, with_results = _compare(map(get_op, COMBINING), 1, maps=False)
+    assert min(with_results["sum"], with_results["nn.matmul"]) > 0
+
+
+@pytest.mark.exhaustive  # 200 kernels
+def test_all_operators_that_combine_elements() -> None:
+    empty, _ = _compare(OPS, 2, maps=False)
+    assert len(empty) > 50
+
+
+def _compare(ops: Iterable[Op], most: int, *, maps: bool) -> tuple[Counter[str], Counter[str]]:
+    """Compares operators, and returns how often operands of each were empty, and how often with
+    results that have elements.
+    """
     wrong: list[str] = []
     empty, with_results = Counter[str](), Counter[str]()
-    for op in OPS:
-        for name, free in chosen(op, most):
+    for op in ops:
+        for name, free in chosen(op, most, maps=maps):
             try:
                 kernel = SizedKernel(free.function, TARGET)
             except ClewError:  # it needs its sizes as numbers
@@ -99,8 +126,7 @@ def test_operators_that_map_elements(most: int) -> None:
                     empty[op.name] += 1
                     with_results[op.name] += any(a.size > 0 for a in found)
     assert not wrong, "\n".join(wrong)
-    assert len(empty) > 100
-    assert min(with_results["concatenate"], with_results["pad"]) > 0
+    return empty, with_results
 
 
 def test_kernels_for_sizes_from_0_and_from_1_differ() -> None:

@@ -315,7 +315,7 @@ def test_an_operator_without_a_result_for_nothing_is_an_error(tmp_path: Path) ->
     nodes = [
         _node("Relu", ["x"], ["r"]),
         _node("NonZero", ["r"], ["n"]),
-        _node("ReduceMax", ["n"], ["y"], axes=[1], keepdims=0),
+        _node("ArgMax", ["n"], ["y"], axis=1, keepdims=0),
     ]
     source = message(nodes, {"x": [3, 4]}, {"y": [2]}, kinds={"y": _INT})
     model, made, library = compiled(source, tmp_path)
@@ -325,6 +325,33 @@ def test_an_operator_without_a_result_for_nothing_is_an_error(tmp_path: Path) ->
     assert library.net_run(pointers([some]), pointers([y]), workspace) == 0
     assert y.tolist() == model.run({"x": some})["y"].tolist() == [2, 2]
     assert library.net_run(pointers([-some]), pointers([y]), workspace) == 5
+    with pytest.raises(clew.ClewError, match="T170"):
+        model.run({"x": -some})
+
+
+def test_an_empty_selection_is_reduced_as_by_the_compiled_model(tmp_path: Path) -> None:
+    """Sums, extremes, products over its axis, and selections from it."""
+    nodes = [
+        _node("ReduceMax", ["x"], ["m"], axes=[1], keepdims=0),
+        _node("Greater", ["m", "limit"], ["q"]),
+        _node("Compress", ["x", "q"], ["v"], axis=0),
+        _node("ReduceSum", ["v", "zero"], ["sum"], keepdims=0),
+        _node("ReduceMax", ["v"], ["max"], axes=[0], keepdims=0),
+        _node("Transpose", ["v"], ["t"], perm=[1, 0]),
+        _node("MatMul", ["t", "v"], ["gram"]),
+        _node("Relu", ["v"], ["r"]),
+        _node("NonZero", ["r"], ["places"]),
+    ]
+    outputs = {"sum": [6], "max": [6], "gram": [6, 6], "places": [2, None]}
+    weights = {"limit": np.array(1, np.float32), "zero": np.array([0])}
+    source = message(nodes, {"x": [9, 6]}, outputs, weights, kinds={"places": _INT})
+    model, made, library = compiled(source, tmp_path)
+    for top in (0.5, 2.0):
+        x = np.random.default_rng(1).uniform(-1, top, (9, 6)).astype(np.float32)
+        code, found = run(library, made, model, pointers([x]))
+        assert code == 0
+        assert (found["max"] == -np.inf).all() == (top < 1)
+        assert_same(model, {"x": x}, found)
 
 
 def test_free_sizes_and_counts(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ def test_microcontrollers_store_bytes(target: str, groups: int, tmp_path: Path) 
     _, made = compiled(source, tmp_path, target=target, threads=1)
     stored = weights["w"].size + weights["v"].size
     assert made.weights_bytes < stored + 1024
-    assert made.workspace_bytes < 8 * (14 * 14 + 12 * 12) + 3072
+    copied = 0 if groups > 1 else 8 * 14 * 14  # kernels of depthwise convolutions check positions
+    assert made.workspace_bytes < copied + 8 * 12 * 12 + 3072
     found = run(target, made, feed, {"y": ((1, 4), np.int8)})
     assert found["y"].tobytes() == here.run(feed)["y"].tobytes()
     assert len(np.unique(found["y"])) > 1

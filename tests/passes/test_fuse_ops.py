@@ -17,6 +17,7 @@ from clew.ir.module import Module
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
+from clew.machine.target import target_of
 from clew.ops.registry import get_op
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
@@ -99,6 +100,20 @@ def test_a_value_with_users_in_two_kernels_ends_one(kit: Any) -> None:
     left = kit.layer("nn.conv2d", shared, kit.const(kit.random(8, 8, 1, 1)))
     y = kit.layer("add", left, shared)
     assert names(kit.apply(kit.module([x], y), FuseOps())) == ["conv2d_exp", "conv2d_add"]
+
+
+@pytest.mark.parametrize(("target", "groups", "stored"), [
+    ("cortex-m4", 8, []), ("cortex-m4", 1, ["pad"]), ("cpu-avx2", 8, ["pad"]),
+])  # fmt: skip
+def test_padding_joins_a_depthwise_convolution_on_microcontrollers(
+    target: str, groups: int, stored: list[str], kit: Any
+) -> None:
+    x = kit.var("x", 1, 8, 6, 6)
+    padded = kit.layer("pad", x, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=-3.0)
+    weight = kit.const(kit.random(8, 8 // groups, 3, 3))
+    y = kit.layer("nn.conv2d", padded, weight, groups=groups)
+    made = PassManager((FuseOps(),), target=target_of(target)).run(kit.module([x], y))
+    assert names(made) == [*stored, "conv2d" if stored else "pad_conv2d"]
 
 
 def test_two_anchors_never_share_a_kernel(kit: Any) -> None:

@@ -12,7 +12,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 from free_models import decoder, drawn, feeds_of_decoder, made
-from onnx import helper
+from onnx import TensorProto, helper
 
 import clew
 from clew.runtime.guard import GuardSide
@@ -42,10 +42,23 @@ def added() -> bytes:
 
 
 def total() -> bytes:
-    """A growing state, and its sum, which one build cannot compute for all lengths from 0 on."""
+    """A growing state, and its sum in a branch, which one build cannot compute for all lengths from
+    0 on.
+    """
+    branches = [
+        helper.make_graph(
+            [node], "branch", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, [])]
+        )
+        for node in (
+            helper.make_node("ReduceSum", ["prev_k"], ["r"], keepdims=0),
+            helper.make_node("ReduceMax", ["prev_k"], ["r"], keepdims=0),
+        )
+    ]
     nodes = [
         helper.make_node("Concat", ["prev_k", "x"], ["k"], axis=0),
-        helper.make_node("ReduceSum", ["prev_k"], ["y"], keepdims=0),
+        helper.make_node("ReduceSum", ["x"], ["t"], keepdims=0),
+        helper.make_node("Cast", ["t"], ["c"], to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
     ]
     return made(nodes, {"x": ["s"], "prev_k": ["past"]}, ["y", "k"])
 
@@ -119,6 +132,18 @@ def test_a_growing_state_starts_empty_in_a_build_made_at_once() -> None:
     for s, past in ((1, 0), (3, 0), (2, 3), (9, 0), (1, 9)):
         agrees(compiled.run, total(), feeds_of_total(s, past))
     assert compiled.builds_made == 2
+
+
+def test_an_empty_state_is_summed_in_the_common_build() -> None:
+    nodes = [
+        helper.make_node("Concat", ["prev_k", "x"], ["k"], axis=0),
+        helper.make_node("ReduceSum", ["prev_k"], ["y"], keepdims=0),
+    ]
+    model = made(nodes, {"x": ["s"], "prev_k": ["past"]}, ["y", "k"])
+    compiled = clew.compile(model, threads=1)
+    for s, past in ((1, 0), (2, 3)):
+        agrees(compiled.run, model, feeds_of_total(s, past))
+    assert compiled.builds_made == 1
 
 
 def test_a_session_prepares_an_empty_state() -> None:

@@ -1,9 +1,9 @@
 """Conditions on the sizes of a build for all sizes.
 
-A size of 0 makes values empty. Most operators and schedule rules do not expect this, so the values
-that they read and compute must have elements. Operators that only map elements are an exception:
-loops over an empty value run no iterations, and `loop.needs` proves that nothing of an empty
-operand is read. This is enough for growing states that start empty, which a concatenation extends.
+A size of 0 makes values empty. Kernels expect this: loops over an empty value run no iterations, so
+a sum over it is 0, and `loop.needs` proves that nothing of an empty operand is read. An operator
+that is not defined there says so (`ops.common.assume_at_least`). Operators on the host, and
+branches and loops, read only values with elements.
 """
 
 from __future__ import annotations
@@ -148,25 +148,21 @@ def _readers(main: Function) -> dict[int, list[Expr]]:
 
 
 def _may_be_empty(node: Expr, readers: dict[int, list[Expr]]) -> bool:
-    """Whether the operators that compute and read a value remain correct if it is empty."""
-    return (isinstance(node, Var) or _maps_elements(node)) and all(
-        map(_maps_elements, readers.get(node.id, ()))
+    """Whether what computes and reads a value remains correct if it is empty."""
+    return (isinstance(node, Var) or _has_loops(node)) and all(
+        map(_has_loops, readers.get(node.id, ()))
     )
 
 
-def _maps_elements(node: Expr) -> bool:
-    """Whether each element of a node's results depends on elements of its operands at positions
-    that shapes determine; a kernel is judged by the operators in it.
-    """
-    if isinstance(node, (Function, Tuple, TupleGetItem)):  # they pass values on
+def _has_loops(node: Expr) -> bool:
+    """Whether a kernel computes a node's results, or they are values that it passes on."""
+    if isinstance(node, (Function, Tuple, TupleGetItem)):
         return True
     if not isinstance(node, Call):
         return False
     if isinstance(node.op, Function):
         return is_kernel(node.op)
-    if not isinstance(node.op, Op) or runs_on_host(node):
-        return False
-    return node.op.kind([arg.tensor for arg in node.args], node.attrs) <= Kind.INJECTIVE
+    return isinstance(node.op, Op) and not runs_on_host(node)
 
 
 def _assumed(call: Call) -> Iterator[SymDim]:

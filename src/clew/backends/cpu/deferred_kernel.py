@@ -425,8 +425,7 @@ class _Template:
         if self._prepared is not None:
             return self._prepared
         kernel = self._kernel
-        least = 0 if _only_maps(kernel.function, kernel.target) else 1
-        renamed = Specialize(names=tuple(_in_terms_of(self.meant, least).items()))
+        renamed = Specialize(names=tuple(_in_terms_of(self.meant).items()))
         module, _ = kernel.alone()
         try:
             with bounds_in_force(kernel.bounds):
@@ -463,14 +462,12 @@ def _renamed(function: Function) -> dict[str, SymDim]:
     return made  # type: ignore[return-value]
 
 
-def _in_terms_of(meant: Mapping[str, SymDim], least: int) -> dict[str, SymDim]:
-    """Returns the names of a function's sizes in terms of those of its program, which are at least
-    `least`.
-    """
+def _in_terms_of(meant: Mapping[str, SymDim]) -> dict[str, SymDim]:
+    """Returns the names of a function's sizes in terms of those of its program, which may be 0."""
     found = {}
     for new, dim in meant.items():
         (name,) = dim.symbols
-        found[name] = SymDim.symbol(new, least) - (dim - SymDim.symbol(name))
+        found[name] = SymDim.symbol(new, 0) - (dim - SymDim.symbol(name))
     return found  # type: ignore[return-value]
 
 
@@ -479,12 +476,6 @@ def _names_outside(function: Function, sizes: Sequence[str]) -> tuple[str, ...]:
     told = {str(d) for p in function.params for d in getattr(p.type, "shape", ())}
     found = sizes_of(function) - told - set(sizes)
     return tuple(sorted(name for name in found if not name.startswith("?")))
-
-
-def _only_maps(function: Function, target: Target) -> bool:
-    """Whether all operators of a function only map elements, so that its values may be empty."""
-    kind = PassContext(target).kind
-    return all(kind(call) <= Kind.INJECTIVE for call in operator_calls(function))
 
 
 def _is_light(function: Function, target: Target) -> bool:

@@ -188,9 +188,8 @@ def _named(dim: Dim) -> frozenset[Atom]:
 
 
 def _axes(function: Function) -> tuple[set[SymDim], set[SymDim]]:
-    """Returns the sizes of the axes of all values, and of those that are not empty in a build for
-    all sizes: an operator that does more than to map elements reads or computes them
-    (`build.conditions`).
+    """Returns the sizes of the axes of all values, and of those that an operator reads or computes
+    which does more than to map elements. It is worth a condition that these are not empty.
     """
     axes: set[SymDim] = set()
     filled: set[SymDim] = set()

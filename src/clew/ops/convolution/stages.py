@@ -45,6 +45,7 @@ def window_size(
         raise GraphTypeError(
             "T110", f"{name}: a window of {reach} does not fit {size} padded by ({before}, {after})"
         )
+    assume_at_least(room, 0)
     return room // stride + 1
 
 

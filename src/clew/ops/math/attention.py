@@ -15,6 +15,7 @@ from clew.ir.types import to_numpy
 from clew.machine.units import tile_depth
 from clew.ops.common import (
     accumulator,
+    assume_at_least,
     bf16,
     boolean,
     broadcast_place,
@@ -201,6 +202,8 @@ def attention(
         raise GraphTypeError(
             "T107", f"nn.attention: out_dtype is {out_dtype!r}", hint=f"use {dtype} or {q.dtype}"
         )
+    if keys != 0:
+        assume_at_least(keys, 1)  # the sum of no weights divides nothing
     factor = _factor(scale, width, dtype)
     pairs = q.dtype == k.dtype and can_pair(q.dtype, (batch, rows, width, keys, depth), k_layout)
     if transposes_values and not pairs:

@@ -17,6 +17,7 @@ from clew.ir.dims import Dim, product
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type, is_float
 from clew.ops.common import (
+    assume_at_least,
     axes_of,
     axis_of,
     boolean,
@@ -333,7 +334,7 @@ def _position(
 
 
 def _need_elements(name: str, axis: int, shape: Sequence[Dim]) -> None:
-    """Checks that each row of the result has an element to find.
+    """Checks that each row of the result has an element to find; a row whose length is free has.
 
     Errors: T170.
     """
@@ -345,6 +346,8 @@ def _need_elements(name: str, axis: int, shape: Sequence[Dim]) -> None:
             "there is no index to return",
             hint="give it at least one element along the axis",
         )
+    if shape[axis] != 0:
+        assume_at_least(shape[axis], 1)
 
 
 _PLACES = (

@@ -16,10 +16,10 @@ Groups grow in three steps.
    twice. An anchor that reads views takes slices, transposes and reshapes as well, as long as its
    operand's elements stay at constant strides. A cast, or a piece that an index selects, joins the
    tail of an anchor, too, as does a widening of elements such as a `dequantize`: the kernel reads
-   the operand in its stored form. A widening joins overlapping windows as well; at the end of an
-   anchor's group, it moves to its users' group, so that the stored value is the narrower one. An
-   anchor that melts its operand takes the operator that computes it, and the operators before that
-   one.
+   the operand in its stored form. So does padding before a depthwise convolution, where memory is
+   scarce. A widening joins overlapping windows as well; at the end of an anchor's group, it moves
+   to its users' group, so that the stored value is the narrower one. An anchor that melts its
+   operand takes the operator that computes it, and the operators before that one.
 
 The file is longer than others: each step reads and changes the same groups of one function.
 """
@@ -390,6 +390,7 @@ class Grouper:
             return f"only elementwise operators can follow {_WORDS[group.kind]} in a kernel"
         melted = self._is_melted(group, target)
         joins = melted or self._reads_in_place(group, target) or self._is_operand_of_tail(group)
+        joins = joins or self._is_folded_padding(group)
         if target.kind > Kind.REDUCTION and not joins:
             if target.kind is Kind.OPAQUE:
                 return "its user is opaque"
@@ -451,6 +452,19 @@ class Grouper:
             if user is not anchor and not _is_strided(user):
                 return False
         return all(_at_strides(a, inside) for a in anchor.args)
+
+    def _is_folded_padding(self, group: Group) -> bool:
+        """Whether a group only pads the image of a depthwise convolution, where memory is too
+        scarce for a padded copy.
+        """
+        target = self._ctx.target
+        return (
+            target is not None
+            and target.is_microcontroller
+            and len(group.members) == 1
+            and group.root.op_name == "pad"
+            and all(map(_is_depthwise, self._users[group.root.id]))
+        )
 
     def _is_operand_of_tail(self, group: Group) -> bool:
         """Whether a group is a cast, another widening of elements, or a small piece that an index
@@ -531,6 +545,13 @@ class Grouper:
             for view in first:
                 group.members.remove(view)
                 del self._group[view.id]
+
+
+def _is_depthwise(user: Expr) -> bool:
+    if not isinstance(user, Call) or not isinstance(user.op, Op) or not user.op.traits.convolves:
+        return False
+    of_one_channel = user.args[1].tensor.shape[1] == 1
+    return bool(user.attrs.get("groups", 1) > 1 and of_one_channel)
 
 
 def _is_chosen(call: Call, target: Target | None) -> bool:

@@ -79,11 +79,10 @@ def reads_own_channels(info: StageInfo) -> bool:
 
 
 def is_padding(info: StageInfo) -> bool:
-    """Whether a stage pads a tensor with zeros."""
+    """Whether a stage pads a tensor with a number."""
     value: Scalar = info.store.value
     while isinstance(value, Inlined):
         value = value.value
     if not isinstance(value, Select):
         return False
-    zero = value.b
-    return isinstance(zero, Imm) and zero.value == 0 and not info.is_reduction
+    return isinstance(value.b, Imm) and not info.is_reduction

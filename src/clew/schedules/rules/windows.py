@@ -5,7 +5,7 @@ A register tile is lines by columns of the image of one channel, or of one block
 of a block; in a plain image, they are neighbors along a line.
 
 Padding is not stored: tiles inside the image need no checks, and tiles at its edges skip the taps
-in the padding.
+in the padding. On microcontrollers, whose memory for code is small, all tiles have the same code.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ class Windows(Rule[Sliding]):
         for loop in match.info.loops:
             taps *= loop.typical if loop.name in match.info.reduction_axes else 1
         unroll = taps * lines * (columns if image.lane else 1) <= MOST_UNROLLED_WINDOWS
+        unroll = unroll and not match.target.is_microcontroller  # code lies in flash
         choices = [
             tile_size("lines", lines, min(image.height, MOST_ROWS), "lines in a register tile"),
             flag("unroll", unroll, "unroll the lines of taps"),
@@ -125,8 +126,9 @@ class Windows(Rule[Sliding]):
         schedule.compute_at(match.anchor, around[-1], "register")
         schedule.reorder(kh, line, kw, *columns_of_tile, own_lane)
         schedule.attempt(lambda: schedule.skip_padding(match.anchor, lanes=own_lane))  # if any
-        schedule.partition(ow_outer)
-        schedule.partition(oh_outer)
+        if not match.target.is_microcontroller:
+            schedule.partition(ow_outer)
+            schedule.partition(oh_outer)
         # If free sizes determine which taps are in the padding, unrolled code would have a branch
         # for each tap.
         in_loops = [] if _is_decided(match) else [kh, kw]
