@@ -17,7 +17,7 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.bench import mnn
+from clew.bench import mnn, programs
 from clew.frontends.formats import by_name
 
 Feed = Mapping[str, np.ndarray]
@@ -62,12 +62,13 @@ class Engine:
 
 def engines() -> dict[str, Engine]:
     """Returns the engines by name, clew first."""
-    # MNN's wheel requires a package for usage reports, whose protobuf is too old for onnx.
     known = (
         Engine("clew", _clew, ("clew",)),
         Engine("onnxruntime", _onnxruntime, ("onnxruntime",)),
         Engine("openvino", _openvino, ("openvino",), reads=("onnx", "tflite")),
-        Engine("mnn", _mnn, ("MNN",), install="pip install --no-deps MNN"),
+        Engine("mnn", _mnn, ("MNN",)),
+        Engine("torch", _torch, ("torch",), reads=("pt2",)),
+        Engine("zentorch", _zentorch, ("zentorch",), reads=("pt2",)),
         Engine(
             "litert",
             _litert,
@@ -136,3 +137,15 @@ def _litert(path: Path, threads: int, precision: str) -> Runner:
 def _mnn(path: Path, threads: int, precision: str) -> Runner:
     """Runs f32 kernels at every precision, which is all that the package on PyPI has for x86."""
     return Runner(mnn.load(path, threads))
+
+
+def _torch(path: Path, threads: int, precision: str) -> Runner:
+    """Runs the program as torch's own compiler builds it; bf16 by autocast, f32 otherwise."""
+    return Runner(programs.load(path, threads, "inductor", precision == "bf16"))
+
+
+def _zentorch(path: Path, threads: int, precision: str) -> Runner:
+    """Runs AMD's kernels, which also run on other x86 CPUs with AVX-512."""
+    import zentorch  # noqa: F401, PLC0415 - registers the backend
+
+    return Runner(programs.load(path, threads, "zentorch", precision == "bf16"))
