@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import zoo
-from clew.bench import programs
 from clew.bench.engines import Engine, engines
+from clew.frontends.pt2 import ExportedProgram
 from clew.support.difference import relative_error
 
 
@@ -37,7 +37,7 @@ def test_a_program_of_torch_takes_inputs_by_name(tmp_path: Path) -> None:
     path = tmp_path / "network.pt2"
     torch.export.save(torch.export.export(Network(), *arguments), path)
     for narrow in (False, True):
-        run = programs.load(path, 1, "eager", narrow)
+        run = ExportedProgram().compiled(path, 1, "eager", narrow)
         difference, product = run({"scale": scale, "x": x})
         assert (difference == -1).all()
         assert (product == 2).all()

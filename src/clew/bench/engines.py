@@ -17,7 +17,7 @@ import numpy as np
 
 from clew.api.compile import compile
 from clew.api.compiled_model import CompiledModel
-from clew.bench import mnn, programs
+from clew.bench import mnn
 from clew.frontends.formats import by_name
 
 Feed = Mapping[str, np.ndarray]
@@ -141,11 +141,16 @@ def _mnn(path: Path, threads: int, precision: str) -> Runner:
 
 def _torch(path: Path, threads: int, precision: str) -> Runner:
     """Runs the program as torch's own compiler builds it; bf16 by autocast, f32 otherwise."""
-    return Runner(programs.load(path, threads, "inductor", precision == "bf16"))
+    return _program(path, threads, precision, "inductor")
 
 
 def _zentorch(path: Path, threads: int, precision: str) -> Runner:
     """Runs AMD's kernels, which also run on other x86 CPUs with AVX-512."""
     import zentorch  # noqa: F401, PLC0415 - registers the backend
 
-    return Runner(programs.load(path, threads, "zentorch", precision == "bf16"))
+    return _program(path, threads, precision, "zentorch")
+
+
+def _program(path: Path, threads: int, precision: str, backend: str) -> Runner:
+    reader: Any = by_name("pt2")
+    return Runner(reader.compiled(path, threads, backend, precision == "bf16"))

@@ -44,7 +44,7 @@ def bench(
     precision: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_PRECISIONS), help="Precision of products in clew and the engines that offer it."
+            metavar="|".join(_PRECISIONS), help="Precision of products in engines that offer it."
         ),
     ] = "f32",
     simulate: Annotated[

@@ -166,7 +166,7 @@ def _chunks(work: Work, parts: _Parts, shared: np.ndarray) -> tuple[np.ndarray, 
         if across[number]:
             team, count = int(parts.team[number]), int(across[number])
             along = next(n for n in range(1, team + 1) if _is_fair(n * count, team))
-            n_lines[number], beside[number] = _evenly(parts.lines[number], np.int64(along))
+            n_lines[number], beside[number] = _evenly(parts.lines[number], np.array(along))
     times = across * beside
     part = np.repeat(np.arange(len(times)), times)
     within = np.arange(len(part)) - np.repeat(np.cumsum(times) - times, times)
@@ -203,8 +203,8 @@ def _fairest(
 def _evenly(
     count: np.ndarray, most: np.ndarray, exact: np.ndarray | bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the size and the number of equal parts, `most` or, unless `exact`, a few more: smaller
-    parts are preferred.
+    """Returns the size and the number of equal parts, `most` or, unless `exact`, a few more:
+    smaller parts are preferred.
     """
     parts = np.maximum(1, np.minimum(most, _MOST_CHUNKS))
     size = np.maximum(1, np.where(exact, -(-count // parts), count // parts))

@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from clew.frontends.torch.file import saved_program
 
 
 def load(
@@ -17,11 +21,6 @@ def load(
 
     Errors: M052 and M053 (it cannot be read).
     """
-    import torch  # noqa: PLC0415 - optional
-    from torch.utils import _pytree as pytree  # noqa: PLC0415 - as above
-
-    from clew.frontends.torch.file import saved_program  # noqa: PLC0415 - it imports torch
-
     torch.set_num_threads(threads)
     program = saved_program(path)
     names, taken = program.graph_signature.user_inputs, program.call_spec.in_spec
