@@ -18,7 +18,7 @@ def engines() -> dict[str, Engine]:
         Engine("ncnn", converted.ncnn, ("ncnn", "pnnx"), install="pip install ncnn pnnx"),
         Engine("tvm", converted.tvm, ("tvm", "onnx"), install="pip install apache-tvm"),
         Engine("torch", _torch, needs, False),
-        Engine("zentorch", _zentorch, (*needs, "zentorch"), False, "pip install zentorch==2.13"),
+        Engine("zentorch", _zentorch, (*needs, "zentorch"), False),
     )
     return {**from_files(), **{engine.name: engine for engine in others}}
 

@@ -33,3 +33,13 @@ def test_lines_are_tasks_too() -> None:
 
 def test_one_thread_takes_all_the_time() -> None:
     assert makespan([EntryPoint("f", 64, 300_000.0)], 1) == (1, 1.0)
+
+
+def test_threads_finish_together() -> None:
+    """With 19 or 20 chunks, 8 threads would take 3 turns, the last one half idle."""
+    found = makespan([EntryPoint("f", 320, 57_000.0)], 8)
+    assert found == (16, pytest.approx(1 / 8))
+    assert makespan([EntryPoint("f", 160, 32_000.0)], 8) == (8, pytest.approx(1 / 8))
+    uneven = makespan([EntryPoint("f", 100, 1e6)], 2)
+    assert uneven.tasks >= 6
+    assert uneven.share == pytest.approx(1 / 2)

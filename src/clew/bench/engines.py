@@ -62,12 +62,13 @@ class Engine:
 
 def engines() -> dict[str, Engine]:
     """Returns the engines by name, clew first."""
-    # MNN's wheel requires a package for usage reports, whose protobuf is too old for onnx.
     known = (
         Engine("clew", _clew, ("clew",)),
         Engine("onnxruntime", _onnxruntime, ("onnxruntime",)),
         Engine("openvino", _openvino, ("openvino",), reads=("onnx", "tflite")),
-        Engine("mnn", _mnn, ("MNN",), install="pip install --no-deps MNN"),
+        Engine("mnn", _mnn, ("MNN",)),
+        Engine("torch", _torch, ("torch",), reads=("pt2",)),
+        Engine("zentorch", _zentorch, ("zentorch",), reads=("pt2",)),
         Engine(
             "litert",
             _litert,
@@ -136,3 +137,20 @@ def _litert(path: Path, threads: int, precision: str) -> Runner:
 def _mnn(path: Path, threads: int, precision: str) -> Runner:
     """Runs f32 kernels at every precision, which is all that the package on PyPI has for x86."""
     return Runner(mnn.load(path, threads))
+
+
+def _torch(path: Path, threads: int, precision: str) -> Runner:
+    """Runs the program as torch's own compiler builds it; bf16 by autocast, f32 otherwise."""
+    return _program(path, threads, precision, "inductor")
+
+
+def _zentorch(path: Path, threads: int, precision: str) -> Runner:
+    """Runs AMD's kernels, which also run on other x86 CPUs with AVX-512."""
+    import zentorch  # noqa: F401, PLC0415 - registers the backend
+
+    return _program(path, threads, precision, "zentorch")
+
+
+def _program(path: Path, threads: int, precision: str, backend: str) -> Runner:
+    reader: Any = by_name("pt2")
+    return Runner(reader.compiled(path, threads, backend, precision == "bf16"))

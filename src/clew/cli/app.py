@@ -85,7 +85,7 @@ _GROUPS: Final = {
         "bench": _Place(
             "bench",
             "bench",
-            "Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine.",
+            "Time a model against other engines, and each kernel against the machine.",
         ),
         "profile": _Place(
             "profile",

@@ -44,7 +44,7 @@ def bench(
     precision: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_PRECISIONS), help="Precision of products in clew and OpenVINO."
+            metavar="|".join(_PRECISIONS), help="Precision of products in engines that offer it."
         ),
     ] = "f32",
     simulate: Annotated[
@@ -68,7 +68,7 @@ def bench(
     *,
     how: Compiling,
 ) -> None:
-    """Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine."""
+    """Time a model against other engines, and each kernel against the machine."""
     refuse_saved(model, "other engines cannot read a saved model")
     if precision not in _PRECISIONS:
         raise typer.BadParameter(f"one of {', '.join(_PRECISIONS)}", param_hint="--precision")

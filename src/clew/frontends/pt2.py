@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +53,16 @@ class ExportedProgram(Format):
             from clew.frontends.torch.reference import ProgramRun  # noqa: PLC0415 - as above
 
         return ProgramRun(path, inputs)
+
+    def compiled(
+        self, path: Path, threads: int, backend: str, narrow: bool
+    ) -> Callable[[Mapping[str, Any]], list[Any]]:
+        """Returns a function that runs a file through `torch.compile`, from inputs by name to
+        outputs in order. With `narrow`, products are in bfloat16.
+
+        Errors: I415 (torch is not installed), M052 and M053 (it cannot be read).
+        """
+        with LOADING, held_interrupts():
+            from clew.frontends.torch.compiled_program import load  # noqa: PLC0415 - as above
+
+        return load(path, threads, backend, narrow)

@@ -20,6 +20,9 @@ from clew.support.dataclass import dataclass
 _CHUNKS_PER_THREAD: Final = 6
 # Chunks per thread that suffice for threads to finish at about the same time.
 _FAIR: Final = 3
+# The part of a chunk that threads wait for each other at the end of equal shares, since they start
+# at different times.
+_WAIT: Final = 0.25
 _MOST_CHUNKS: Final = native.MAX_CHUNKS // 2
 
 LineCosts = Sequence[tuple[int, float]]
@@ -157,12 +160,13 @@ def _chunks(work: Work, parts: _Parts, shared: np.ndarray) -> tuple[np.ndarray, 
     equal numbers of chunks, or `_FAIR` chunks each.
     """
     pieces = work.pieces[parts.entry]
-    size, across = _evenly(pieces, parts.share)
-    along = parts.share // np.maximum(1, across)
-    for number in np.flatnonzero(work.repeats[parts.entry] & shared[parts.entry] & (across > 0)):
-        team, count = int(parts.team[number]), int(across[number])
-        along[number] = next(n for n in range(1, team + 1) if _is_fair(n * count, team))
-    n_lines, beside = _evenly(parts.lines, along)
+    size, across, n_lines, beside = _fairest(pieces, parts.lines, parts.share, parts.team)
+    for number in np.flatnonzero(work.repeats[parts.entry] & shared[parts.entry]):
+        size[number], across[number] = _evenly(pieces[number], parts.share[number])
+        if across[number]:
+            team, count = int(parts.team[number]), int(across[number])
+            along = next(n for n in range(1, team + 1) if _is_fair(n * count, team))
+            n_lines[number], beside[number] = _evenly(parts.lines[number], np.array(along))
     times = across * beside
     part = np.repeat(np.arange(len(times)), times)
     within = np.arange(len(part)) - np.repeat(np.cumsum(times) - times, times)
@@ -177,11 +181,33 @@ def _chunks(work: Work, parts: _Parts, shared: np.ndarray) -> tuple[np.ndarray, 
     return rows, parts.thread[part]
 
 
-def _evenly(count: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the size and the number of about `most` equal parts. A few more, smaller parts are
-    preferred to fewer.
+def _fairest(
+    pieces: np.ndarray, lines: np.ndarray, share: np.ndarray, team: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the pieces of a chunk, the number of such parts of all pieces, the lines of a chunk,
+    and the number of such parts of all lines.
+
+    Of `share` chunks and of each multiple of `team` below, those are taken of which a team's last
+    thread ends first: each thread takes the next chunk when it is free.
     """
-    size = np.maximum(1, count // np.maximum(1, np.minimum(most, _MOST_CHUNKS)))
+    rounds = np.arange(_CHUNKS_PER_THREAD + 1 if (share > 1).any() else 1)[:, None]
+    most = np.where(rounds, np.minimum(rounds * team, share), share)
+    size, across = _evenly(pieces, most, exact=rounds > 0)
+    n_lines, beside = _evenly(lines, most // np.maximum(1, across), exact=rounds > 0)
+    turns = -(-across * beside // team)
+    best = np.argmin((turns + _WAIT) * size * n_lines, axis=0)
+    picked = best, np.arange(len(best))
+    return size[picked], across[picked], n_lines[picked], beside[picked]
+
+
+def _evenly(
+    count: np.ndarray, most: np.ndarray, exact: np.ndarray | bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the size and the number of equal parts, `most` or, unless `exact`, a few more:
+    smaller parts are preferred.
+    """
+    parts = np.maximum(1, np.minimum(most, _MOST_CHUNKS))
+    size = np.maximum(1, np.where(exact, -(-count // parts), count // parts))
     size = np.maximum(size, -(-count // _MOST_CHUNKS))
     return size, -(-count // size)
 

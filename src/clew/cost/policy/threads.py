@@ -14,9 +14,16 @@ PIECES_FOR_THREADS: Final = threshold(
 BANDS_FOR_THREADS: Final = threshold(
     (16, 8, 4, 2), "bands", "of an image, tried in order; each needs enough pixels", tunable=True
 )
-BANDS_WITH_BORDERS: Final = threshold(
-    (4, 2), "bands", "the same, if lines at their borders are computed for both", tunable=True
+BANDS_BESIDE_PANELS: Final = threshold(
+    (4, 2), "bands", "the same, if threads share panels of channels as well", tunable=True
 )
+LINES_WITH_BORDERS: Final = threshold(
+    4, "lines", "of one of more than 4 bands, if lines at their borders are computed for both",
+    tunable=True, measured="Zen 4",
+)  # fmt: skip
+PIXELS_OF_BAND: Final = threshold(
+    14, "pixels", "of a band without such lines: a register tile", tunable=True, measured="Zen 4",
+)  # fmt: skip
 TILES_OF_BAND: Final = threshold(
     8, "tiles", "of rows in a band in bf16 parts, at least",
     tunable=True,

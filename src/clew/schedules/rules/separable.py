@@ -19,7 +19,12 @@ from __future__ import annotations
 
 from clew.cost.policy.caches import LINES_AROUND_BAND, SHARE_OF_SEPARABLE
 from clew.cost.policy.fusion import PIXELS_PER_WEIGHT
-from clew.cost.policy.threads import BANDS_FOR_THREADS, BANDS_WITH_BORDERS
+from clew.cost.policy.threads import (
+    BANDS_BESIDE_PANELS,
+    BANDS_FOR_THREADS,
+    LINES_WITH_BORDERS,
+    PIXELS_OF_BAND,
+)
 from clew.cost.policy.tiles import MOST_ROWS, MOST_UNROLLED_WINDOWS, VECTORS_OF_SEPARABLE
 from clew.loop.affine import contains
 from clew.loop.ir import Buffer, buffer_loads
@@ -215,12 +220,16 @@ def _bands(chain: Chain) -> int:
     room = chain.target.l2_bytes * SHARE_OF_SEPARABLE
     fitting = [n for n in range(1, height + 1) if _band_bytes(chain, -(-height // n)) <= room]
     fitting = fitting or [height]
-    even = [n for n in fitting if height % n == 0 and height // n * width >= PIXELS_PER_WEIGHT]
     # Only a convolution before the windows repeats lines at the borders of bands.
-    for least in BANDS_WITH_BORDERS if chain.before is not None else BANDS_FOR_THREADS:
-        found = [n for n in even if n >= least]
-        if found:
-            return found[0]
+    borders = chain.before is not None
+    pixels = PIXELS_PER_WEIGHT if borders else PIXELS_OF_BAND
+    wanted = BANDS_FOR_THREADS if chain.after is not None else BANDS_BESIDE_PANELS
+    for least in wanted:
+        lines = LINES_WITH_BORDERS if borders and least > BANDS_BESIDE_PANELS[0] else 1
+        for n in fitting:
+            each = height // n
+            if n >= least and height % n == 0 and each >= lines and each * width >= pixels:
+                return n
     return next((n for n in fitting if n > 1), fitting[0])
 
 
