@@ -92,8 +92,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def _reference() -> str:
     rows = "\n".join(
-        f"| [{title}]({file}) | {', '.join(f'`{name}`' for name in names)} |"
-        for (file, title, _), names in zip(reference.pages(), reference.GROUPS.values())
+        f"| [{title}]({file}) | {', '.join(f'`{name}`' for name in reference.GROUPS[title])} |"
+        for file, title, _ in reference.pages()
+        if title in reference.GROUPS
     )
     rooms = "\n".join(
         f"| [{title.partition(' (')[0]}](clew.{room}.md) | `clew.{room}` |"
@@ -101,7 +102,8 @@ def _reference() -> str:
     )
     return (
         "# Reference\n\nEvery public name of the package `clew`, from its docstrings.\n\n"
-        f"| page | names |\n|---|---|\n{rows}\n\nModules:\n\n| page | module |\n|---|---|\n{rooms}\n"
+        f"| page | names |\n|---|---|\n{rows}\n\n"
+        f"Modules:\n\n| page | module |\n|---|---|\n{rooms}\n"
     )
 
 

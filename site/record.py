@@ -85,9 +85,7 @@ def panes(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the panes from the imported graph to the instructions, each with its rows."""
     changed = [stage for stage in trace["stages"] if stage["changed"]]
     position = {layer["name"]: n for n, layer in enumerate(trace["layers"])}
-    origins = [
-        [position[layer]] if layer in position else [] for _, layer, *_ in trace["sources"]
-    ]
+    origins = [[position[layer]] if layer in position else [] for _, layer, *_ in trace["sources"]]
 
     def layers_of(nodes: Iterable[Mapping[str, Any]]) -> list[int]:
         return sorted({n for node in nodes for source in node["sources"] for n in origins[source]})

@@ -55,4 +55,5 @@ def pages() -> Iterator[tuple[str, str, str]]:
         shown = "\n\n".join(f"::: clew.{name}" for name in names)
         yield file, title, f"# {title}\n\n{shown}\n"
     for room, title in ROOMS.items():
-        yield f"clew.{room}.md", title, f"# {title}\n\n::: clew.{room}\n    options:\n      heading_level: 2\n"
+        shown = f"::: clew.{room}\n    options:\n      heading_level: 2\n"
+        yield f"clew.{room}.md", title, f"# {title}\n\n{shown}"
