@@ -98,6 +98,7 @@ def test_the_lead_is_over_the_fastest_that_ran() -> None:
         Figures("a", median_ms=3.0),
         Figures("b", median_ms=2.5),
         Figures("c", failure="no"),
+        Figures("wrong", median_ms=1.0, error=80.0),
     )
     assert Measured(rows, (1.0,)).lead("clew") == (1.25, "b")
     assert Measured(rows, (1.0,)).lead("c") is None

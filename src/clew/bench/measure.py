@@ -20,6 +20,9 @@ from clew.support.errors import CompileError
 REFERENCE: Final = "onnxruntime"
 """The engine whose f32 outputs are the reference, if it takes part."""
 
+_WRONG: Final = 0.5
+"""Relative error of an engine that computes something else; int8 networks stay below a tenth."""
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -60,9 +63,13 @@ class Measured:
         return next((f for f in self.figures if f.engine == engine and not f.failure), None)
 
     def lead(self, engine: str) -> tuple[float, str] | None:
-        """Returns the fastest other engine's median ÷ this engine's, and that engine's name."""
+        """Returns the fastest other engine's median ÷ this engine's, and that engine's name.
+
+        An engine with wrong outputs is not compared with.
+        """
         own = self.of(engine)
-        others = [f for f in self.figures if not f.failure and f.engine != engine]
+        ran = [f for f in self.figures if not f.failure and f.engine != engine]
+        others = [f for f in ran if not f.error > _WRONG]
         if own is None or not others:
             return None
         fastest = min(others, key=lambda f: f.median_ms)
