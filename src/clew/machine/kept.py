@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.machine.costs import DEFAULTS, Costs
-from clew.machine.rates import Rates
 from clew.support.errors import ClewError, ClewWarning, InputError, warn
 from clew.support.files import read_json_file, reason_of
 from clew.support.folders import make_private
 from clew.support.settings import settings
 from clew.support.writing import write_text
+
+if TYPE_CHECKING:  # a start from the cache needs costs alone
+    from clew.machine.rates import Rates
 
 _RATES: Final = "rates of "
 
@@ -54,6 +56,8 @@ def kept_rates(identity: str) -> Rates | None:
 
     A damaged file causes a warning (I292) and counts as none.
     """
+    from clew.machine.rates import Rates  # noqa: PLC0415
+
     table = _tables().get(_RATES + identity)
     if table is None:
         return None
