@@ -50,6 +50,7 @@ from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
+from clew.passes.precision.integer_operands import unturned
 from clew.patterns.exactness import REORDERED, Exactness
 from clew.support.dataclass import dataclass
 from clew.support.errors import GraphTypeError
@@ -553,9 +554,10 @@ class _Alterer(Rewriter):
             return self._by_columns(old)
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
         lanes = self._lanes_of_sums(dtype)
-        if not isinstance(units, int) or not self._packs(old) or lanes == 1:
+        free = not isinstance(units, int) and not _packs_integers(old, target)
+        if free or not self._packs(old) or lanes == 1:
             return self._by_columns(old)
-        if 2 * units <= lanes:
+        if 2 * typical(units) <= lanes:
             self._ctx.remark(old, f"weight stays plain: {units} units fill at most half a vector")
             return None
         block = self._block_of_columns(old, units, lanes)
@@ -567,6 +569,8 @@ class _Alterer(Rewriter):
             args[1 + number] = get_op("layout_transform")(
                 self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=layouts[-1]
             )
+        if layouts and _packs_integers(old, target) and not isinstance(others[0], Constant):
+            args[0] = _with_whole_groups(args[0], product_group(dtype))
         names = ("weight_layout", "parts_layout")[: len(layouts)]
         attrs = old.attrs.with_(**dict(zip(names, layouts, strict=True)), units=units)
         return Call(old.op, args, attrs)
@@ -611,9 +615,10 @@ class _Alterer(Rewriter):
         left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in (data, matrix))
         return get_op("nn.matmul_by_rows")(left, right, least_rows=few + 1, packed_layout=layout)
 
-    def _block_of_columns(self, old: Call, units: int, lanes: int) -> int:
+    def _block_of_columns(self, old: Call, units: Dim, lanes: int) -> int:
         """Returns the number of columns in a panel of a packed matrix."""
-        return lanes * (self._panel(old, self._options.dense_vectors) if units > lanes else 1)
+        several = typical(units) > lanes
+        return lanes * (self._panel(old, self._options.dense_vectors) if several else 1)
 
     def _one_row(self, old: Call) -> Expr | None:
         """Multiplies one row with a transposed matrix as the matrix with a column, which reads the
@@ -643,20 +648,27 @@ class _Alterer(Rewriter):
         group, lead = product_group(a.dtype), b.rank - 2
         if not group:
             return self._one_row(old)
-        if a.rank < 2 or lead < 1 or not b.is_static or lead > MOST_BATCH_AXES:
+        if a.rank < 2 or lead < 1 or lead > MOST_BATCH_AXES or old.attrs.b_layout != "KN":
             return None
-        depth, units = b.concrete[-2:]
-        lanes = self._lanes_of_sums(a.dtype)
-        if depth % group or 2 * units <= lanes or not self._gains_by_packing(old):
+        assert self._ctx.target is not None
+        if not _packs_integers(old, self._ctx.target):
+            whole = b.is_static and b.concrete[-2] % group == 0
+            if not whole or not self._gains_by_packing(old):
+                return None
+        units, lanes = b.shape[-1], self._lanes_of_sums(a.dtype)
+        if 2 * typical(units) <= lanes:
             return None
-        block = lanes * (self._options.dense_vectors if units > lanes else 1)
+        block = lanes * (self._options.dense_vectors if typical(units) > lanes else 1)
         layout = f"NK{block}n{group}k"
-        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in old.args)
+        matrix = unturned(old.args[1])
+        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in (old.args[0], matrix))
+        plain = "KN" if matrix is old.args[1] else "NK"
         packed = get_op("layout_transform")(
             right,
-            src_layout=matrices_layout("KN", lead),
+            src_layout=matrices_layout(plain, lead),
             dst_layout=matrices_layout(layout, lead),
         )
+        left = _with_whole_groups(left, group)
         return Call(old.op, [left, packed], old.attrs.with_(b_layout=layout, units=units))
 
     def _gather_matmul(self, old: Call) -> Expr | None:
@@ -941,8 +953,10 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
     if isinstance(matrix, Constant):
         return True
     rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
-    plain = matrix is dense.args[1] and dense.attrs.parts == 1 and matrix.tensor.is_static
-    if not plain:
+    plain = matrix is dense.args[1] and dense.attrs.parts == 1
+    if plain and _packs_integers(dense, target):
+        return dense.attrs.weight_layout in ("NK", "KN")
+    if not plain or not matrix.tensor.is_static:
         return False
     outer, inner = matrix.tensor.concrete
     if dense.attrs.weight_layout == "NK":
@@ -952,6 +966,25 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
         return rows >= (ROWS_TO_PACK_SHORT if known else ROWS_TO_PACK)
     is_far = inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
     return rows >= (ROWS_TO_PACK_FAR if is_far else ROWS_TO_PACK_ANY)
+
+
+def _with_whole_groups(data: Expr, group: int) -> Expr:
+    """Returns data with zeros after the depth up to whole dot groups, as packed matrices have."""
+    *rows, depth = data.tensor.shape
+    if depth % group == 0:
+        return data
+    missing = -(-depth // group) * group - depth
+    return get_op("pad")(data, pads=(*(0,) * (2 * len(rows) + 1), missing))
+
+
+def _packs_integers(product: Call, target: Target) -> bool:
+    """Whether a product of integers packs its second operand even in the run, for any number of
+    rows: products without the instructions for it widen each element of both operands.
+    """
+    data, matrix = (a.tensor.dtype for a in product.args[:2])
+    if is_float(data) or not product_group(data):
+        return False
+    return bool(target.dot_lanes(data, matrix) or target.tile_shape(data, matrix))
 
 
 def _needs_blocks(conv: Call) -> bool:

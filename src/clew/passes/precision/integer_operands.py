@@ -106,6 +106,52 @@ def per_row(parameter: Expr | None, rank: int) -> Expr | tuple[()] | None:
     return parameter if shape[-1] == 1 and len(shape) <= rank else None
 
 
+def across_columns(parameter: Expr | None, rank: int, turned: bool) -> Expr | tuple[()] | None:
+    """Returns a parameter of matrices, broadcast to their product; () and None as in `per_column`.
+    `turned` matrices hold columns as rows.
+    """
+    if parameter is None:
+        return ()
+    shape = parameter.tensor.shape
+    if all(d == 1 for d in shape):
+        return reshaped(parameter, ())
+    shape = (1,) * (2 - len(shape)) + shape
+    if len(shape) > rank or shape[-1 if turned else -2] != 1:
+        return None
+    return swapped(reshaped(parameter, shape), needed=turned)
+
+
+def swapped(matrices: Expr, *, needed: bool = True) -> Expr:
+    """Returns matrices with rows and columns swapped, if that is needed; scalars stay as they
+    are.
+    """
+    rank = matrices.tensor.rank
+    if not needed or not rank:
+        return matrices
+    return get_op("transpose")(matrices, axes=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def unturned(value: Expr) -> Expr:
+    """Returns the operand of a transposition that only swaps rows and columns; other values as they
+    are.
+    """
+    if not isinstance(value, Call) or value.op_name != "transpose":
+        return value
+    rank = value.tensor.rank
+    swaps = tuple(value.attrs.axes) == (*range(rank - 2), rank - 1, rank - 2)
+    return value.args[0] if swaps else value
+
+
+def signed_of_run(matrices: Integers) -> Integers:
+    """Returns matrices that a run computes as `i8`, with their zero points changed likewise."""
+    if matrices.value.tensor.dtype == "i8":
+        return matrices
+    half, subtract = number(HALF), get_op("subtract")
+    less = subtract(get_op("cast")(matrices.value, dtype=SUM), half)
+    zero = subtract(number(0) if matrices.zero is None else matrices.zero, half)
+    return Integers(get_op("cast")(less, dtype="i8"), zero, matrices.scale)
+
+
 def unless_empty(parameter: Expr | tuple[()] | None) -> Expr | None:
     """Returns a parameter unless it is absent or neutral, else None."""
     if not isinstance(parameter, Expr):

@@ -31,6 +31,7 @@ from clew.passes.precision.integer_operands import (
     HALF,
     SUM,
     Integers,
+    across_columns,
     constant_of,
     depth_fits,
     in_range,
@@ -44,7 +45,10 @@ from clew.passes.precision.integer_operands import (
     per_row,
     reshaped,
     signed,
+    signed_of_run,
+    swapped,
     unless_empty,
+    unturned,
     weight_of_pairs,
 )
 from clew.patterns.exactness import Exactness
@@ -72,6 +76,9 @@ class NarrowIntegers(Pass):
     pairs of 16 bits. Operands stay bytes (`pairs_fit`) if the weights are so small that 16 bits
     hold the sum of any two products of a result, unless Winograd's algorithm on `i16` is expected
     to be faster.
+
+    Matrices that a run computes, such as the keys of attention, are multiplied likewise, in batches
+    too: the sums of their columns are computed in the run.
 
     Before:
         %1 = subtract(cast(%x, "i32"), 3); %2 = nn.matmul(%1, cast(w, "i32"))
@@ -131,16 +138,17 @@ class _Narrower(Rewriter):
         if layout not in ("KN", "NK") or new.attrs.get("parts", 1) != 1 or new.attrs.out_dtype:
             return new
         data, weight = map(integers_of, new.args)
-        if data is None or weight is None or new.args[1].tensor.rank != 2:
+        if data is None or weight is None or not data.value.tensor.rank:
             return new
         values = constant_of(weight.value)
-        if values is None or not data.value.tensor.rank:
-            return new
-        weight = replace(weight, value=values)
         with self.covers(old, *old.args):
-            product = self._product(old, data, weight, layout)
-        if product is not None:
-            self._multiplied_as(old, data, weight)
+            if values is None or values.tensor.rank != 2:
+                product = self._of_run(old, data, weight, layout)
+            else:
+                weight = replace(weight, value=values)
+                product = self._product(old, data, weight, layout)
+                if product is not None:
+                    self._multiplied_as(old, data, weight)
         return product or new
 
     def _product(self, old: Call, data: Integers, weight: Integers, layout: str) -> Expr | None:
@@ -182,6 +190,44 @@ class _Narrower(Rewriter):
                 return None
             dense = get_op("nn.dense")(data.value, weight.value, weight_layout=layout)
             total = _corrected(dense, data, weight, 1 - column)
+        return _scaled(total, old.tensor.dtype, [data.scale, weight.scale])
+
+    def _of_run(self, old: Call, data: Integers, weight: Integers, layout: str) -> Expr | None:
+        """Returns the product of integers with matrices that a run computes, or None if it gains
+        nothing. Their columns are summed in the run, too.
+        """
+        left, right = data.value.tensor, weight.value.tensor
+        if min(left.rank, right.rank) < 2 or self._options.signed or self._stores_bytes():
+            return None
+        rows = [per_row(p, left.rank) for p in (data.zero, data.scale)]
+        turned = layout == "NK"
+        columns = [across_columns(p, right.rank, turned) for p in (weight.zero, weight.scale)]
+        if None in (*rows, *columns):
+            self._ctx.remark(old, "not a product of integers: parameters vary along the depth")
+            return None
+        if old.tensor.dtype != SUM and not depth_fits(left.shape[-1]):
+            self._ctx.remark(old, "not a product of integers: 32 bits might not hold its sums")
+            return None
+        data = Integers(data.value, *map(unless_empty, rows))
+        weight = Integers(weight.value, *map(unless_empty, columns))
+        matrix = unturned(weight.value)
+        turned = turned != (matrix is not weight.value)
+        weight = replace(weight, value=matrix)
+        if self._multiplies_pairs(data.value, matrix):
+            if not (in_range(data.zero) and in_range(weight.zero)):
+                self._ctx.remark(old, "not a product of integers: zero points may not be of 8 bits")
+                return None
+            zero = weight.zero if weight.zero is None or not turned else swapped(weight.zero)
+            factors = swapped(pair_of(replace(weight, zero=zero)), needed=turned)
+            total: Expr = get_op("nn.matmul")(pair_of(data), factors)
+        else:
+            data, weight = self._multiplied(data), signed_of_run(weight)
+            if not self._multiplies(data.value, weight.value):
+                return None
+            factors = swapped(weight.value, needed=turned)
+            total = get_op("nn.matmul")(data.value, factors)
+            total = _corrected_by_run(total, data, weight, turned=turned)
+        self._multiplied_as(old, data, weight)
         return _scaled(total, old.tensor.dtype, [data.scale, weight.scale])
 
     def _convolution(self, old: Call, new: Call) -> Expr:
@@ -443,6 +489,24 @@ def _corrected(dense: Expr, data: Integers, weight: Integers, depth_axis: int) -
         if data.zero is not None:
             depth = weight.value.tensor.shape[depth_axis]
             sums = subtract(sums, multiply(data.zero, number(depth)))
+        total = subtract(total, multiply(sums, weight.zero))
+    return total
+
+
+def _corrected_by_run(total: Expr, data: Integers, weight: Integers, *, turned: bool) -> Expr:
+    """Returns a product of stored integers, corrected for zero points by sums of rows and columns
+    that are computed in the run. `turned` matrices hold columns as rows.
+    """
+    multiply, subtract = get_op("multiply"), get_op("subtract")
+    if data.zero is not None:
+        rank = weight.value.tensor.rank
+        sums = _summed(weight.value, (rank - (1 if turned else 2),), keepdims=True)
+        total = subtract(total, multiply(data.zero, swapped(sums, needed=turned)))
+    if weight.zero is not None:
+        # The same sums, of the data less its zero point: no term has the depth, which may be free.
+        wide = get_op("cast")(data.value, dtype=SUM)
+        less = wide if data.zero is None else subtract(wide, data.zero)
+        sums = get_op("sum")(less, axes=(data.value.tensor.rank - 1,), keepdims=True)
         total = subtract(total, multiply(sums, weight.zero))
     return total
 
