@@ -46,6 +46,7 @@ from clew.machine.target import Target
 from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
 from clew.ops.math.matmul import MOST_BATCH_AXES, matrices_layout
+from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
@@ -60,6 +61,7 @@ _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _TO_CHANNELS_LAST: Final = (0, 2, 3, 1)
+_BYTES_OF_GROUP: Final = 4
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -566,11 +568,9 @@ class _Alterer(Rewriter):
         for number, weight in weights.items():
             group = product_group(dtype) or product_group(weight.tensor.dtype)
             layouts.append(f"NK{block}n{group}k" if group else f"NK{block}n")
-            args[1 + number] = get_op("layout_transform")(
-                self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=layouts[-1]
-            )
-        if layouts and _packs_integers(old, target) and not isinstance(others[0], Constant):
-            args[0] = _with_whole_groups(args[0], product_group(dtype))
+            args[1 + number] = self._packed(weight, old.attrs.weight_layout, layouts[-1])
+        if _packs_integers(old, target) and not isinstance(others[0], Constant):
+            args[0] = _with_whole_groups(args[0], -1, product_group(dtype))
         names = ("weight_layout", "parts_layout")[: len(layouts)]
         attrs = old.attrs.with_(**dict(zip(names, layouts, strict=True)), units=units)
         return Call(old.op, args, attrs)
@@ -661,15 +661,28 @@ class _Alterer(Rewriter):
         block = lanes * (self._options.dense_vectors if typical(units) > lanes else 1)
         layout = f"NK{block}n{group}k"
         matrix = unturned(old.args[1])
-        left, right = (self._to(self.memo[x.id], _PLAIN, x, old) for x in (old.args[0], matrix))
-        plain = "KN" if matrix is old.args[1] else "NK"
-        packed = get_op("layout_transform")(
-            right,
-            src_layout=matrices_layout(plain, lead),
-            dst_layout=matrices_layout(layout, lead),
-        )
-        left = _with_whole_groups(left, group)
-        return Call(old.op, [left, packed], old.attrs.with_(b_layout=layout, units=units))
+        left = self._to(self.memo[old.args[0].id], _PLAIN, old.args[0], old)
+        packed = self._packed(matrix, "KN" if matrix is old.args[1] else "NK", layout)
+        args = [_with_whole_groups(left, -1, group), packed]
+        return Call(old.op, args, old.attrs.with_(b_layout=layout, units=units))
+
+    def _packed(self, matrix: Expr, plain: str, layout: str) -> Expr:
+        """Returns matrices, perhaps a batch of them, in another layout; products share the copy."""
+        key = (matrix.id, plain + layout)
+        found = self._converted.get(key)
+        if found is None:
+            lead = matrix.tensor.rank - len(plain)
+            group = parse_layout(layout).factor("K")
+            value = self.memo[matrix.id]
+            if not isinstance(value, Constant) and group == _BYTES_OF_GROUP:
+                value = _with_whole_groups(value, plain.index("K") - len(plain), group)
+            found = get_op("layout_transform")(
+                value,
+                src_layout=matrices_layout(plain, lead),
+                dst_layout=matrices_layout(layout, lead),
+            )
+            self._converted[key] = found
+        return found
 
     def _gather_matmul(self, old: Call) -> Expr | None:
         """Packs constant matrices that are selected by index."""
@@ -968,13 +981,16 @@ def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
     return rows >= (ROWS_TO_PACK_FAR if is_far else ROWS_TO_PACK_ANY)
 
 
-def _with_whole_groups(data: Expr, group: int) -> Expr:
-    """Returns data with zeros after the depth up to whole dot groups, as packed matrices have."""
-    *rows, depth = data.tensor.shape
+def _with_whole_groups(value: Expr, axis: int, group: int) -> Expr:
+    """Returns an operand with zeros after the depth, its last axis (-1) or the one before (-2), up
+    to whole dot groups: packing tests no element, and products have no other last step.
+    """
+    rank, depth = value.tensor.rank, value.tensor.shape[axis]
     if depth % group == 0:
-        return data
-    missing = -(-depth // group) * group - depth
-    return get_op("pad")(data, pads=(*(0,) * (2 * len(rows) + 1), missing))
+        return value
+    after = [0] * rank
+    after[axis] = -(-depth // group) * group - depth
+    return get_op("pad")(value, pads=(*(0,) * rank, *after))
 
 
 def _packs_integers(product: Call, target: Target) -> bool:

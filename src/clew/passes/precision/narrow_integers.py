@@ -225,8 +225,7 @@ class _Narrower(Rewriter):
             if not self._multiplies(data.value, weight.value):
                 return None
             factors = swapped(weight.value, needed=turned)
-            total = get_op("nn.matmul")(data.value, factors)
-            total = _corrected_by_run(total, data, weight, turned=turned)
+            total = _corrected_by_run(data, replace(weight, value=factors))
         self._multiplied_as(old, data, weight)
         return _scaled(total, old.tensor.dtype, [data.scale, weight.scale])
 
@@ -493,17 +492,16 @@ def _corrected(dense: Expr, data: Integers, weight: Integers, depth_axis: int) -
     return total
 
 
-def _corrected_by_run(total: Expr, data: Integers, weight: Integers, *, turned: bool) -> Expr:
-    """Returns a product of stored integers, corrected for zero points by sums of rows and columns
-    that are computed in the run. `turned` matrices hold columns as rows.
-    """
-    multiply, subtract = get_op("multiply"), get_op("subtract")
+def _corrected_by_run(data: Integers, weight: Integers) -> Expr:
+    """Returns a product of stored integers with matrices of a run, corrected for zero points."""
+    matmul, multiply, subtract = map(get_op, ("nn.matmul", "multiply", "subtract"))
+    total: Expr = matmul(data.value, weight.value)
+    *_, depth = data.value.tensor.shape
     if data.zero is not None:
-        rank = weight.value.tensor.rank
-        sums = _summed(weight.value, (rank - (1 if turned else 2),), keepdims=True)
-        total = subtract(total, multiply(data.zero, swapped(sums, needed=turned)))
+        # A row of ones sums the columns, on the copy that the product packs anyway.
+        ones = get_op("full")(shape=(1, depth), value=1.0, dtype=data.value.tensor.dtype)
+        total = subtract(total, multiply(data.zero, matmul(ones, weight.value)))
     if weight.zero is not None:
-        # The same sums, of the data less its zero point: no term has the depth, which may be free.
         wide = get_op("cast")(data.value, dtype=SUM)
         less = wide if data.zero is None else subtract(wide, data.zero)
         sums = get_op("sum")(less, axes=(data.value.tensor.rank - 1,), keepdims=True)
