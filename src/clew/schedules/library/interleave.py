@@ -8,11 +8,14 @@ channels, a vector holds as many whole pixels as a power of two.
 from __future__ import annotations
 
 from clew.cost.policy.elementwise import LEAST_RUN, MOST_INTERLEAVED
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.schedules.library.register_tile import spread
 from clew.schedules.stages import StageInfo, lane_stride
+from clew.te.expr import Select
+from clew.te.walk import nodes
 
 
 def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
@@ -36,15 +39,36 @@ def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
 
 
 def schedule(schedule: Schedule, info: StageInfo, axes: list[str], target: Target) -> None:
-    """Fuses the last two axes and vectorizes them; the interior of the image needs no checks."""
+    """Fuses the last two axes and vectorizes them; the interior of the image needs no checks, and
+    neither do whole blocks and panels.
+    """
     *outer, pixels, last = axes
+    parts = _borders_across(info, outer, (pixels, last))
+    for axis in parts:
+        schedule.partition(axis)
     schedule.partition(pixels)
     block = schedule.extent(last)
     together = schedule.fuse(pixels, last)
     run = 1 << (target.vector_lanes(info.store.buffer.dtype) // block).bit_length() - 1
     _, lane = schedule.split(together, block * run)
-    while len(outer) > 1:
+    while len(outer) > 1 and outer[1] not in parts:
         outer[:2] = [schedule.fuse(outer[0], outer[1])]
     schedule.vectorize(lane)
-    if outer and schedule.extent(outer[0]) > 1:
+    if parts:
+        spread(schedule, outer[:1], *outer[1:2])
+    elif outer and schedule.extent(outer[0]) > 1:
         schedule.parallel(outer[0])
+
+
+def _borders_across(info: StageInfo, outer: list[str], inner: tuple[str, str]) -> list[str]:
+    """Returns the outer axes that a condition on the elements of a vector depends on, too: those
+    whose last block or panel is padded.
+    """
+    by_name = {n.name: n.index for n in info.loops}
+    lanes = [by_name[axis] for axis in inner]
+    mixed = [
+        node.cond
+        for node in nodes(info.store.value)
+        if isinstance(node, Select) and any(contains(node.cond, lane) for lane in lanes)
+    ]
+    return [a for a in outer if any(contains(cond, by_name[a]) for cond in mixed)]
