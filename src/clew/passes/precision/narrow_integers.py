@@ -494,7 +494,7 @@ def _corrected(dense: Expr, data: Integers, weight: Integers, depth_axis: int) -
 
 def _corrected_by_run(data: Integers, weight: Integers) -> Expr:
     """Returns a product of stored integers with matrices of a run, corrected for zero points."""
-    matmul, multiply, subtract = map(get_op, ("nn.matmul", "multiply", "subtract"))
+    matmul, multiply, subtract = get_op("nn.matmul"), get_op("multiply"), get_op("subtract")
     total: Expr = matmul(data.value, weight.value)
     *_, depth = data.value.tensor.shape
     if data.zero is not None:

@@ -14,7 +14,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.register_tile import spread
 from clew.schedules.stages import StageInfo, lane_stride
-from clew.te.expr import Select
+from clew.te.expr import COMPARISONS, Binary, Select
 from clew.te.walk import nodes
 
 
@@ -61,14 +61,17 @@ def schedule(schedule: Schedule, info: StageInfo, axes: list[str], target: Targe
 
 
 def _borders_across(info: StageInfo, outer: list[str], inner: tuple[str, str]) -> list[str]:
-    """Returns the outer axes that a condition on the elements of a vector depends on, too: those
-    whose last block or panel is padded.
+    """Returns the outer axes whose last block or panel is padded: each is compared with a size
+    together with the position of a lane.
     """
     by_name = {n.name: n.index for n in info.loops}
-    lanes = [by_name[axis] for axis in inner]
     mixed = [
-        node.cond
-        for node in nodes(info.store.value)
-        if isinstance(node, Select) and any(contains(node.cond, lane) for lane in lanes)
+        test
+        for select in nodes(info.store.value)
+        if isinstance(select, Select)
+        for test in nodes(select.cond)
+        if isinstance(test, Binary)
+        and test.op in COMPARISONS
+        and any(contains(test, by_name[axis]) for axis in inner)
     ]
-    return [a for a in outer if any(contains(cond, by_name[a]) for cond in mixed)]
+    return [a for a in outer if any(contains(test, by_name[a]) for test in mixed)]
