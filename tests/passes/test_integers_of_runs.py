@@ -53,7 +53,9 @@ def product(
 def inputs(module: Any, sizes: dict[str, int] | None = None) -> dict[str, Any]:
     found = {}
     for n, param in enumerate(module.main.params):
-        shape = tuple(d if isinstance(d, int) else (sizes or {})[str(d)] for d in param.tensor.shape)
+        shape = tuple(
+            d if isinstance(d, int) else (sizes or {})[str(d)] for d in param.tensor.shape
+        )
         found[param.name] = draw(param.tensor.dtype, shape, n)
     return found
 

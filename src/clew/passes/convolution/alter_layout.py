@@ -107,6 +107,8 @@ class AlterLayout(Pass):
 
     A weight that is not constant is packed in each run if the convolution has many pixels. So are
     the matrices of a batch (`b_layout`), if a matrix unit or dot products then multiply them.
+    Matrices of integers that an instruction multiplies are packed at any sizes, and both operands
+    get zeros after the depth up to whole dot groups.
     Constant matrices that an index selects (`nn.gather_matmul`) are packed like weights.
     Attention on a matrix unit transposes its values (`transposes_values`).
 

@@ -74,7 +74,10 @@ class Dot(Rule[Sums]):
         target, height = match.target, match.height
         columns = match.info.store.buffer.typical_shape[-1]
         vectors = vectors_of_tile(columns, match.lanes)
-        if height <= 1 or (not match.height_is_known and _is_enough(target, match.taken)):
+        # A last tile of free columns is computed whole: the wider it is, the more of it is unused.
+        is_known = isinstance(match.info.store.buffer.shape[-1], int)
+        many = not match.height_is_known and is_known and _is_enough(target, match.taken)
+        if height <= 1 or many:
             vectors = max(vectors, min(VECTORS_OF_DOT, columns // match.lanes))
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "vectors of columns in a tile"),
