@@ -61,7 +61,6 @@ _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _TO_CHANNELS_LAST: Final = (0, 2, 3, 1)
-_BYTES_OF_GROUP: Final = 4
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -676,7 +675,7 @@ class _Alterer(Rewriter):
             lead = matrix.tensor.rank - len(plain)
             group = parse_layout(layout).factor("K")
             value = self.memo[matrix.id]
-            if not isinstance(value, Constant) and group == _BYTES_OF_GROUP:
+            if not isinstance(value, Constant) and not is_float(value.tensor.dtype):
                 value = _with_whole_groups(value, plain.index("K") - len(plain), group)
             found = get_op("layout_transform")(
                 value,
@@ -990,7 +989,7 @@ def _with_whole_groups(value: Expr, axis: int, group: int) -> Expr:
     rank, depth = value.tensor.rank, value.tensor.shape[axis]
     if depth % group == 0:
         return value
-    after = [0] * rank
+    after: list[Dim] = [0] * rank
     after[axis] = -(-depth // group) * group - depth
     return get_op("pad")(value, pads=(*(0,) * rank, *after))
 
