@@ -9,11 +9,16 @@ import pytest
 
 import clew
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call
+from clew.ir.expr import Call, Function, Var
 from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.machine.target import target_of
+from clew.ops.movement.layouts import transform
+from clew.ops.registry import get_op
 from clew.passes.precision.narrow_integers import NarrowIntegers
+from clew.runtime.guard import GuardSide
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
@@ -111,6 +116,32 @@ def test_kernels_are_exact(kit: Any, shapes: Any, target: str, *, turned: bool) 
     shapes = left, ((*batch, wide, deep) if turned else (*batch, deep, wide))
     module = product(kit, shapes, ("u8", "u8"), turned=turned)
     check(module, target_of(target), [{}], turned=turned)
+
+
+@pytest.mark.parametrize("side", list(GuardSide))
+def test_operands_are_not_read_beyond_their_ends(kit: Any, side: GuardSide) -> None:
+    m, k, n = map(SymDim.symbol, "mkn")
+    module = product(kit, ((m, k), (k, n)), ("u8", "i8"))
+    guarded = clew.Diagnostics(guard=side)
+    model = clew.compile(module, threads=1, cache=False, diagnostics=guarded)
+    for sizes in ((1, 1, 33), (14, 67, 65)):
+        given = inputs(module, dict(zip("mkn", sizes, strict=True)))
+        np.testing.assert_array_equal(np.asarray(model(**given)), expected(given))
+
+
+def test_whole_panels_are_packed_without_checks() -> None:
+    """Only the last dot group and the last panel of a free size test their elements."""
+    k, n = map(SymDim.symbol, "kn")
+    matrix = Var("b", TensorType((k, n), "i8"))
+    packed = get_op("layout_transform")(matrix, src_layout="KN", dst_layout="NK32n4k")
+    model = clew.compile(Module({"main": Function([matrix], packed)}), threads=1)
+    (kernel,) = model.kernels
+    lines = [line.strip() for line in str(kernel.loops).splitlines()]
+    stores = [line for line in lines if line.startswith("layout_transform[")]
+    assert ["select" in store for store in stores] == [False, True, True, True]
+    for shape in ((3, 31), (9, 70)):
+        b = draw("i8", shape)
+        assert np.array_equal(np.asarray(model(b=b)), transform(b, "KN", "NK32n4k"))
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu-avx2"])
