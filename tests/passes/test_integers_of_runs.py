@@ -165,3 +165,11 @@ def test_scales_of_both_operands(kit: Any, target: Any) -> None:
     given = {"a": draw("u8", (2, 5, 8)), "b": draw("u8", (2, 24, 8), 1)}
     exact = np.matmul(given["a"] - 7.0, (given["b"] - 200.0).swapaxes(1, 2)) / 8
     assert np.array_equal(np.asarray(model(**given)), exact.astype(np.float32))  # powers of two
+
+
+def test_one_build_serves_rows_of_several_matrices(kit: Any, recwarn: Any) -> None:
+    """The tile of two rows, for which no multiple of three leaves a remainder, is never read."""
+    m, n = map(SymDim.symbol, "mn")
+    module = product(kit, ((3, m, 64), (64, n)), ("u8", "u8"))
+    check(module, PAIRS, [{"m": 5, "n": 40}, {"m": 2, "n": 33}])
+    assert not [w for w in recwarn if "I319" in str(w.message)]
