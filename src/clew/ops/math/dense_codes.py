@@ -367,11 +367,11 @@ def dense_codes(
                 return whole - offsets[0][(*outer, part, b)] * (points + zero if zero else points)
             return whole - offsets[0][(*outer, part, b)] * zero if zero else whole
 
-        total = _joined(products, parts, base) * (scale * step)
+        total = _joined(products, parts, base) * scale
         if added:
             whole = _joined(lambda part: offsets[0][(*outer, part, b)], parts, base)
-            total = total + whole * (factored(*added) * step)
-        return te.sum(total, b)
+            total = total + whole * factored(*added)
+        return te.sum(total * step, b)
 
     return te.compute((*rows, count), body, "dense", axes=(*names, "n"))
 
