@@ -115,6 +115,14 @@ def test_every_form_of_a_weight(kit: Any, dtype: str, form: dict[str, Any]) -> N
     kit.same(before, found, 1e-5)
 
 
+@pytest.mark.parametrize("form", [{"zeros": True}, {"offsets": True}])
+def test_free_rows_have_a_kernel_of_one_row(kit: Any, form: dict[str, bool]) -> None:
+    module = product(kit, kit.var("x", SymDim.symbol("m"), 192), "u4", 104, block=32, **form)
+    template = clew.compile(module, target=PLAIN, cache=False).template
+    (use,) = (use for use in template.uses if "dense_codes" in use.name)
+    assert set(use.source.rules) == {"codes", "codes_row"}
+
+
 @pytest.mark.parametrize(("dtype", "form"), FORMS)
 @pytest.mark.parametrize("side", list(GuardSide))
 def test_native_kernels(kit: Any, dtype: str, form: dict[str, Any], side: GuardSide) -> None:
