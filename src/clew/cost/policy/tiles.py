@@ -51,6 +51,10 @@ GROUPS_OF_COPIED_PANELS: Final = threshold(
 VECTORS_OF_CODES: Final = threshold(
     2, "vectors", "of columns in a tile: codes are unpacked once for all rows", tunable=True
 )
+ROWS_OF_CODES: Final = threshold(
+    4, "rows", "of a tile that share unpacked codes: with two of three digits, four rows took 1.18 "
+    "times as long", measured="Zen 4", tunable=True,
+)  # fmt: skip
 VECTORS_OF_ONE_ROW_OF_CODES: Final = threshold(
     8, "vectors", "of columns computed together for one row", tunable=True
 )

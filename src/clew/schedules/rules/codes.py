@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from clew.cost.policy.tiles import MOST_ROWS, VECTORS_OF_CODES, VECTORS_OF_COLUMNS
+from clew.cost.policy.tiles import (
+    MOST_ROWS,
+    ROWS_OF_CODES,
+    VECTORS_OF_CODES,
+    VECTORS_OF_COLUMNS,
+)
 from clew.loop.ir import buffer_loads
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
@@ -103,9 +108,7 @@ class Codes(Rule[Sums]):
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]  # fmt: skip
         if height:
-            # The sums of a block take half of the registers: codes and data need the others.
-            sums = match.target.vector_registers // 2
-            rows = balanced(height, max(1, sums // vectors // match.parts))
+            rows = balanced(height, _rows_at_once(match, vectors))
             choices.append(
                 tile_size("rows", rows, min(height, MOST_ROWS), "rows in a register tile")
             )
@@ -137,6 +140,15 @@ class Codes(Rule[Sums]):
                 stream(schedule, each, panel, [*([attach] if row else []), block], match.target)
         spread(schedule, [panel])
         return schedule
+
+
+def _rows_at_once(match: Sums, vectors: int) -> int:
+    """Returns the number of rows whose sums of a block stay in registers beside codes and data:
+    they take half of the registers, or three quarters for a few rows, which share unpacked codes.
+    """
+    of_a_row, registers = vectors * match.parts, match.target.vector_registers
+    few = min(ROWS_OF_CODES, registers * 3 // 4 // of_a_row)
+    return max(1, few, registers // 2 // of_a_row)
 
 
 def _scale(schedule: Schedule, info: StageInfo, lanes: int) -> str:
