@@ -15,7 +15,7 @@ SPLIT_GAIN: Final = threshold(
     1.1, "ratio", "expected gain of products of bf16 parts over all other algorithms"
 )
 GAIN_OF_ONE_MORE: Final = threshold(
-    1.3, "ratio", "expected gain, at some size, of one more tile size in a kernel of free sizes, "
+    1.5, "ratio", "expected gain, at some size, of one more tile size in a kernel of free sizes, "
     "whose code takes as long to compile as another kernel", tunable=True,
 )  # fmt: skip
 SIGNAL_GAIN: Final = threshold(
