@@ -95,8 +95,9 @@ _SUMS: Final = "".join(
 # Neighbours often fall in one bin, and each addition to a counter waits for the one before. So the
 # lanes of a line count in different copies of its bins, `i32[bins, 2]`, which are zeros before and
 # after. A core passes a stored number on to a load without a long delay if it knows both addresses
-# early, so those of a block of elements are computed first. Lines shorter than their bins (`%copies`
-# is null) are counted at once, as are rows, whose neighbours belong to different channels.
+# early, so those of a block of elements are computed first. Lines shorter than their bins
+# (`%copies` is null) are counted at once, as are rows, whose neighbours belong to different
+# channels.
 _TEXT: Final = f"""
 define void @{_NAME}(ptr %values, i64 %outer, i64 %rows, i64 %inner, i64 %step,
                      ptr %factors, ptr %firsts, ptr %counts, i64 %bins, ptr %copies) nounwind {{
