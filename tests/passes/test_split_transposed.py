@@ -148,6 +148,13 @@ def test_results_that_padding_crops_at_some_sizes_are_left_alone(kit: Any) -> No
     assert kit.apply(module, SplitTransposed()) is module
 
 
+def test_images_that_were_reduced_before(kit: Any) -> None:
+    """A pooled image may be empty, and then its results are, too."""
+    halves = (SymDim.symbol("h") - 2) // 2 + 1
+    module = network(kit, (1, 3, halves, 5), (3, 4, 2, 2), strides=(2, 2))
+    assert "nn.conv2d" in kit.op_names(kit.apply(module, SplitTransposed()))
+
+
 def test_others_are_left_alone(kit: Any) -> None:
     dilated = network(kit, (1, 3, 5, 5), (3, 4, 3, 3), dilation=(2, 1))
     nothing = network(kit, (1, 3, 5, 5), (3, 0, 2, 2))

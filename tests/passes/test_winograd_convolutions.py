@@ -66,9 +66,20 @@ def test_dilated_windows_on_free_sizes(
     given = network(kit, 64, 64, size, dilation=dilation, padding=padding)
     after = transformed(kit, given)
     found = only(after)
-    assert (found.op_name, found.attrs.tiles) == ("nn.conv2d_by_size", (3, 2))
+    assert (found.op_name, found.attrs.tiles) == ("nn.conv2d_by_size", (3,))
     assert {"space_to_batch", "batch_to_space"} <= set(kit.op_names(after))
     assert "pad" not in kit.op_names(after)
+
+
+@pytest.mark.parametrize(("channels", "batch", "tiles"), [(32, 1, (3,)), (256, "n", (3, 2))])
+def test_free_sizes_have_the_tiles_that_gain_much(
+    kit: Any, channels: int, batch: Any, tiles: tuple[int, ...]
+) -> None:
+    size = SymDim.symbol("h"), SymDim.symbol("w")
+    images = SymDim.symbol(batch) if isinstance(batch, str) else batch
+    module = network(kit, channels, channels, size, batch=images, padding=(1, 1, 1, 1))
+    found = only(kit.apply(module, AlterLayout(), SelectConvAlgorithm()))
+    assert (found.op_name, found.attrs.tiles) == ("nn.conv2d_by_size", tiles)
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,9 @@ def _baseline() -> Baseline:
     return Baseline(triple, _BASELINE_CPUS.get(triple.split("-")[0], ""))
 
 
-def _key(text: str, pipeline: str) -> str:
+def _key(text: str, pipeline: str, target: Baseline | None = None) -> str:
     more = [] if pipeline == "quick" else [pipeline]
+    more += [] if target is None else [target.triple, target.cpu, target.features]
     parts = (*versions(("llvmlite",)), process_triple(), text, *more)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest() + NATIVE
 
@@ -156,23 +157,28 @@ def driver_object(cache: Cache) -> ObjectCode:
 
 
 def native_object(
-    text: str, exports: tuple[str, ...], cache: Cache, pipeline: str = "quick"
+    text: str,
+    exports: tuple[str, ...],
+    cache: Cache,
+    pipeline: str = "quick",
+    target: Baseline | None = None,
 ) -> ObjectCode:
-    """Returns the object of a module of the runtime itself, from the cache if possible."""
-    key = _key(text, pipeline)
+    """Returns the object of a module of the runtime itself, from the cache if possible. It runs on
+    all supported CPUs of this platform, or on those with the instructions of `target`.
+    """
+    key = _key(text, pipeline, target)
     data = cache.get(key)
     if data is None:
         begun = _begun.pop(key, None)
-        data = _emitted(text, pipeline) if begun is None else begun()
+        data = _emitted(text, pipeline, target or _baseline()) if begun is None else begun()
         cache.put(key, data)
     return ObjectCode(key, data, exports)
 
 
-def _emitted(text: str, pipeline: str) -> bytes:
+def _emitted(text: str, pipeline: str, target: Baseline) -> bytes:
     with LOADING, held_interrupts():
         from clew.codegen.worker import emit_object  # noqa: PLC0415
 
-    target = _baseline()
     return emit_object(text, target.triple, target.cpu, target.features, pipeline)
 
 

@@ -56,6 +56,26 @@ def test_a_window_reads_no_empty_image() -> None:
     assert found.needs == (halved - 1,)
 
 
+def test_names_a_multiple_of_a_quotient() -> None:
+    """An image that was reduced and enlarged again."""
+    enlarged: Dim = 2 * ((H - 8) // 8) + 2
+    window = {"kernel": (3, 3), "padding": (1, 1, 1, 1)}
+    found = KernelSizes.of(function("nn.max_pool2d", (N, 8, enlarged, 2 * enlarged), **window))
+    assert found.dims == {"s0": enlarged}
+    assert found.needs == (enlarged - 1,)
+    assert type_of(found.function.params[0]) == "f32[n, 8, s0, 2*s0]"
+    # The name of the quotient itself, if it is the size of an axis, is simpler.
+    half = {"kernel": (2, 2), "strides": (2, 2)}
+    found = KernelSizes.of(function("nn.max_pool2d", (N, 8, enlarged, enlarged), **half))
+    assert found.dims == {"s0": (H - 8) // 8 + 1}
+    assert type_of(found.function.params[0]) == "f32[n, 8, 2*s0, 2*s0]"
+
+
+def test_keeps_quotients_of_no_whole_multiple() -> None:
+    given = function("nn.matmul", (N, 2 * (H // 4), 8), (N, 8, 3 * (H // 4)))
+    assert KernelSizes.of(given).function is given
+
+
 def test_keeps_names_that_occur_by_themselves() -> None:
     given = function("add", (N, H, QUARTER), (N, H, QUARTER))
     assert KernelSizes.of(given).function is given

@@ -8,6 +8,7 @@ pixels if the expression may be 0. A name of the kernel's own stands for the who
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
@@ -80,9 +81,11 @@ class _Names:
     def __init__(self, function: Function) -> None:
         self.dims: dict[str, SymDim] = {}
         self.needs: tuple[SymDim, ...] = ()
-        self._images: dict[Atom, Dim] = {}
-        # Quotients by the sizes they are made of: the first has the smallest divisor.
-        self._first: dict[frozenset[Atom], tuple[Atom, SymDim, int]] = {}
+        # The image of each atom, and a number by which it is to be divided.
+        self._images: dict[Atom, tuple[Dim, int]] = {}
+        # Quotients by the sizes they are made of: the first has the smallest divisor. With its
+        # name, which stands for a multiple of it plus a number.
+        self._first: dict[frozenset[Atom], tuple[Atom, SymDim, int, int]] = {}
         dims = list(dict.fromkeys(_dims_of(function)))
         quotients = sorted({a for d in dims for a in _quotients(d)}, key=_order)
         if not quotients:
@@ -101,11 +104,17 @@ class _Names:
             self.dims, self.needs = {}, ()
 
     def _choose(self, atom: Atom, name: str, axes: set[SymDim], filled: set[SymDim]) -> None:
-        """Names the shortest axis that is a quotient plus a number. Errors: _Unnamed."""
+        """Names the shortest axis that is a quotient, or the least multiple of it, plus a number.
+        Errors: _Unnamed.
+        """
         quotient = SymDim({((atom, 1),): 1})
-        beyond = sorted((d - quotient, d) for d in axes if isinstance(d - quotient, int))
-        for offset, dim in beyond:
-            assert isinstance(offset, int)
+        beyond = sorted(
+            (times, rest, d)
+            for d in axes
+            if (times := dict(d.terms).get(((atom, 1),), 0)) > 0
+            and isinstance(rest := d - times * quotient, int)
+        )
+        for times, offset, dim in beyond:
             is_filled = dim in filled or not at_least(dim)
             if not is_filled and not at_least(dim, 1):
                 continue
@@ -115,29 +124,40 @@ class _Names:
                 assert isinstance(need, SymDim)
                 self.needs = (*self.needs, need)
             self.dims[name] = dim
-            self._images[atom] = own - offset
-            self._first[atom.named] = atom, own, offset
+            self._images[atom] = own - offset, times
+            self._first[atom.named] = atom, own, times, offset
             return
         raise _Unnamed
 
     def image(self, dim: Dim) -> Dim:
-        """Returns a dimension in the names."""
+        """Returns a dimension in the names.
+
+        Errors: _Unnamed if it is no polynomial in them.
+        """
         if isinstance(dim, int):
             return dim
-        total: Dim = 0
+        parts: list[tuple[Dim, int]] = []
         for monomial, coefficient in dim.terms:
             product: Dim = coefficient
+            divisor = 1
             for atom, power in monomial:
-                value = self._image_of(atom)
+                value, by = self._image_of(atom)
                 for _ in range(power):
-                    product = product * value
-            total = total + product
-        return total
+                    product, divisor = product * value, divisor * by
+            parts.append((product, divisor))
+        common = math.lcm(*(divisor for _, divisor in parts))
+        total: Dim = 0
+        for product, divisor in parts:
+            total = total + product * (common // divisor)
+        found = exact_quotient(total, common)
+        if found is None:
+            raise _Unnamed
+        return found
 
-    def _image_of(self, atom: Atom) -> Dim:
+    def _image_of(self, atom: Atom) -> tuple[Dim, int]:
         found = self._images.get(atom)
         if found is None:
-            found = self._images[atom] = self._made(atom)
+            found = self._images[atom] = self._made(atom), 1
         return found
 
     def _made(self, atom: Atom) -> Dim:
@@ -146,12 +166,12 @@ class _Names:
         found = self._first.get(atom.named)
         if found is not None and _is_quotient(atom):
             # a // (n * m) = (a // n) // m, and (a + n * k) // n = (a // n) + k
-            first, own, offset = found
+            first, own, scale, offset = found
             (value, by), (value0, by0) = atom.args, first.args
             times = exact_quotient(by, by0)
             more = exact_quotient(value - value0, by0)
             if isinstance(times, int) and isinstance(more, int):
-                return (own - offset + more) // times
+                return (own - offset + scale * more) // (scale * times)
         left, right = map(self.image, atom.args)
         match atom.op:
             case "//":

@@ -14,6 +14,10 @@ WINOGRAD_GAIN: Final = threshold(
 SPLIT_GAIN: Final = threshold(
     1.1, "ratio", "expected gain of products of bf16 parts over all other algorithms"
 )
+GAIN_OF_ONE_MORE: Final = threshold(
+    1.5, "ratio", "expected gain, at some size, of one more tile size in a kernel of free sizes, "
+    "whose code takes as long to compile as another kernel", tunable=True,
+)  # fmt: skip
 SIGNAL_GAIN: Final = threshold(
     1.05, "ratio", "expected gain of vectors along a signal over blocks of channels"
 )

@@ -51,8 +51,9 @@ class SelectConvAlgorithm(Pass):
       layers: pixels are rows and channels the depth, once per tap.
 
     With free sizes, a kernel contains the direct algorithm and the one that is expected to be
-    fastest at typical sizes (Winograd's with all tile sizes); the sizes of a run select one
-    (`nn.conv2d_by_size`). For a dilated convolution, both compute every d-th line and column.
+    fastest at typical sizes (Winograd's with the tile sizes that gain enough at some); the sizes of
+    a run select one (`nn.conv2d_by_size`). For a dilated convolution, both compute every d-th line
+    and column.
 
     Padding becomes part of the transform or of the split image, so the `pad` before the convolution
     is removed unless something else reads it.

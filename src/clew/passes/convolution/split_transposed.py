@@ -145,7 +145,7 @@ def _layer(call: Call) -> _Layer | None:
         return None
     if not all(isinstance(zeros, int) for zeros in attrs.padding):
         return None  # they follow from a given size of the result
-    if not all(at_least(size, 1) for size in call.tensor.shape[2:]):
+    if not all(map(_is_left, data.shape[2:], call.tensor.shape[2:], attrs.strides)):
         return None  # at some sizes, the padding crops all of the result
     return _Layer(
         data.shape[2:],
@@ -157,6 +157,13 @@ def _layer(call: Call) -> _Layer | None:
         weight.concrete[0] // attrs.groups,
         weight.concrete[1],
     )
+
+
+def _is_left(size: Dim, result: Dim, stride: int) -> bool:
+    """Whether the padding crops no result of an image with elements. The size of an image that was
+    reduced before, such as `(h - 8) // 8 + 1`, may be 0, but then all is empty.
+    """
+    return at_least(result, 1) or at_least(result - stride * (size - 1), 1)
 
 
 class _Splitter(Rewriter):
