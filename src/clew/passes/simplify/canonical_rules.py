@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.cost.policy.folding import POOLING_GAIN, SPLIT_PARTS
+from clew.cost.policy.folding import POOLING_GAIN, ROWS_OF_TEXTS_BYTES, SPLIT_PARTS
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from clew.ir.types import TensorType, is_float, is_native, memory_bytes, to_numpy
@@ -151,9 +151,6 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
     return Call(pool, [Call(pool, [found[_x]], of_lines)], of_windows)
 
 
-_ROWS_BYTES: Final = 1 << 16
-"""Of a table of one-hot rows: of larger ones, writing a row takes less time than reading it."""
-
 _keys, _values, _default = is_constant(), is_constant(), is_constant()
 _lookup = is_op("text.lookup")(_x, _keys, _values, _default).used_once()
 _numbers = is_op("reshape")(_lookup).used_once()
@@ -170,7 +167,7 @@ def rows_of_texts(found: Match) -> Expr | None:
         return None
     if found.call(_numbers).tensor.shape != (*lookup.tensor.shape, 1):
         return None
-    if (len(numbers) + 1) * len(categories) * memory_bytes(dtype) > _ROWS_BYTES:
+    if (len(numbers) + 1) * len(categories) * memory_bytes(dtype) > ROWS_OF_TEXTS_BYTES:
         return None
     known, default = (
         np.equal.outer(numbers, categories),
