@@ -65,7 +65,7 @@ def test_modules_that_the_pages_name_need_no_import() -> None:
     )
     run = [sys.executable, "-c", program]
     said = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["StackAppends", "compute", "is_op", "train", "clew.ops"]
+    assert said.split() == ["MapRows", "compute", "is_op", "train", "clew.ops"]
 
 
 def test_each_name_has_a_docstring_and_help() -> None:

@@ -72,7 +72,6 @@ EXCEPTIONS: Final = {
     ("passes/precision/integer_operands.py", "HALF"): _FORMAT,
     ("passes/precision/integer_operands.py", "_MOST_DEPTH"): "what 32 bits hold",
     ("passes/precision/integer_operands.py", "_MOST_ZERO"): _FORMAT,
-    ("passes/precision/multiply_codes.py", "parts"): "the precision of f32",
     ("passes/precision/requantize_sums.py", "_MOST_BIAS"): "what 32 bits hold",
     ("passes/precision/requantize_sums.py", "_ROUNDING"): "rounding of f32",
     ("passes/precision/split_products.py", "_AT_ONCE"): _WORK,

@@ -193,9 +193,9 @@ def test_reasons_of_refused_samples() -> None:
         for n, sample in samples_of(op):
             found[_kind(can_write(Case(op, n, sample).call))] += 1
     assert found == {
-        "": 760,
+        "": 764,
         "no elements": 54,
-        "layouts": 51,
+        "layouts": 53,
         "bits": 4,
         "beyond the range": 2,
         "one-sided": 3,
@@ -206,7 +206,7 @@ def test_reasons_of_refused_samples() -> None:
         "rounded positions": 2,
         "f64": 1,
         "bool": 1,
-        "not constants": 7,
+        "not constants": 12,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clew.ir.types import to_numpy
 from clew.ops.registry import get_op
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT
@@ -38,6 +39,27 @@ def test_integers_out_of_range_are_refused() -> None:
     for wrong in ("128", "-129", "9" * 500):
         with pytest.raises(GraphTypeError, match="T160"):
             op.run_reference([np.array([wrong], TEXT)], op.bind({"dtype": "i8"}))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"])
+def test_the_ends_of_integers(dtype: str) -> None:
+    op, limits = get_op("text.to_number"), np.iinfo(to_numpy(dtype))
+    texts = ["1.9", str(limits.min), str(limits.max), "0"]
+    found = op.run_reference([np.array(texts, TEXT)], op.bind({"dtype": dtype}))
+    assert found.dtype == to_numpy(dtype)
+    assert found.tolist() == [1, limits.min, limits.max, 0]
+    for wrong in (limits.min - 1, limits.max + 1):
+        with pytest.raises(GraphTypeError, match=f"T160.*'{wrong}'"):
+            op.run_reference([np.array(["7", str(wrong)], TEXT)], op.bind({"dtype": dtype}))
+
+
+@pytest.mark.parametrize("others", [0, 40])
+def test_floats_above_the_largest_are_infinite(others: int) -> None:
+    texts = ["3.4e38", "3.5e38", "-1e300", "1e9"] * (1 + others)
+    with np.errstate(all="raise"):
+        found = get_op("text.to_number").run_reference([np.array(texts, TEXT)], {})
+    expected = np.array([3.4e38, np.inf, -np.inf, 1e9], np.float32)
+    assert np.array_equal(found, np.tile(expected, 1 + others))
 
 
 def test_many_and_few_keys_give_the_same_rows() -> None:

@@ -11,6 +11,7 @@ from special_values import call, special, splat
 
 from clew.ir.expr import Constant, Expr, TupleGetItem
 from clew.ir.types import to_numpy
+from clew.support.text_arrays import TEXT
 
 Build: TypeAlias = Callable[[Expr, Expr], Expr]
 
@@ -49,6 +50,14 @@ def _split_apart(x: Expr, rest: int) -> Expr:
     size = _size(x) ** 2
     lines = call("broadcast_to", flat(x), shape=(2, size))
     return call("split", lines, axis=1, sizes=(1,) * (size - rest) + (rest,) * bool(rest))
+
+
+def _one_hot_of_texts(x: Expr, z: Expr) -> Expr:
+    keys = np.array(["1.0", "-1.0", "NaN", "1", "-1"], TEXT)
+    tables = Constant(keys), Constant(np.array([0, 1, 2, 0, 7])), Constant(np.array(3))
+    numbers = call("text.lookup", call("text.from_number", x), *tables)
+    column = call("reshape", numbers, shape=(*x.tensor.concrete, 1))
+    return call("cast", call("equal", column, Constant(np.arange(4))), dtype=x.tensor.dtype)
 
 
 def _erf(x: Expr, z: Expr) -> Expr:
@@ -293,6 +302,7 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
         lambda x, z: _surrounded(x, (0, 3, 1, 2)),
         lambda x, z: _surrounded(x, (0, 3, 1, 2), zero=3),
     ],
+    "rows_of_texts": [_one_hot_of_texts],
     "max_pool_of_long_windows": [
         lambda x, z: call(
             "nn.max_pool2d",

@@ -42,7 +42,7 @@ def test_deep_chains_pass(kit: Any, current: Pass) -> None:
 IDLE = (
     "InlineComposites", "FoldStructure", "FoldEmpty", "StackAppends", "UnrollLoops",
     "BindConstants", "WidenHalves", "RelateSizes", "StackSequences", "WriteInPlace",
-    "FlattenSequences", "CombineLookups",
+    "FlattenSequences", "CombineLookups", "MapRows",
 )  # fmt: skip
 
 

@@ -48,7 +48,10 @@ _NUMPY: Final[dict[str, Any]] = {
     "c128": np.complex128,
     "str": TEXT,
 }
-_NAMES: Final = {np.dtype(scalar): name for name, scalar in _NUMPY.items()}
+_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    name: np.dtype(scalar) for name, scalar in _NUMPY.items()
+}
+_NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 # Storage-only number formats, converted before computing. Each takes one byte in memory, in its low
 # bits.
 STORAGE: Final = (
@@ -63,8 +66,7 @@ HOST_DTYPES: Final = frozenset({"c64", "c128", "str"})
 
 def to_numpy(dtype: str) -> np.dtype[Any]:
     """Returns NumPy's dtype for a clew dtype name such as `f32`."""
-    found: np.dtype[Any] = np.dtype(_NUMPY[dtype])
-    return found
+    return _DTYPES[dtype]
 
 
 def from_numpy(dtype: np.dtype[Any]) -> str:

@@ -53,6 +53,7 @@ from clew.passes.simplify.fold_constant import FoldConstant
 from clew.passes.simplify.fold_empty import FoldEmpty
 from clew.passes.simplify.fold_structure import FoldStructure
 from clew.passes.simplify.inline_composites import InlineComposites
+from clew.passes.simplify.map_rows import MapRows
 from clew.passes.simplify.relate_sizes import RelateSizes
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 from clew.passes.simplify.simplify_inference import SimplifyInference
@@ -86,7 +87,8 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        StackAppends(),  # first: the loops that remain keep their states' sizes
+        MapRows(),  # first: no loop remains to which the next passes apply
+        StackAppends(),  # before others: the loops that remain keep their states' sizes
         StackSequences(),  # likewise those that read what they append to
         FlattenSequences(),  # likewise those whose elements differ in size
         UnrollLoops(),  # before all rules: loops of varying sizes become plain operators

@@ -284,14 +284,21 @@ def weighted(counts: Array, weights: Array, mode: str) -> Array:
     return counts
 
 
-_POWERS: Final = np.array([float(10**n) for n in range(23)])  # exact
+def decimals_within(least: float, limit: float) -> Array:
+    """Returns the table with which native code reads decimals from `least` up to below `limit`."""
+    return np.array([*(float(10**n) for n in range(23)), least, limit])  # the powers are exact
 
 
-def read_decimals(texts: Array, one: Callable[[str], float] | None = None) -> tuple[Array, int]:
+_POWERS: Final = decimals_within(-np.inf, np.inf)
+
+
+def read_decimals(
+    texts: Array, one: Callable[[str], float] | None, within: Array
+) -> tuple[Array, int]:
     """Returns the numbers that a contiguous row of texts spells, `f64[n]`, and how many of them
-    were read: 0 without native code. `one` reads the few texts that native code does not; the rest
-    is left where these are not few. Without `one`, only plain decimals of up to 15 digits are read,
-    up to the first text that is none.
+    were read: 0 without native code, which reads plain decimals of up to 15 digits `within` limits
+    (`decimals_within`). `one` reads the few other texts; the rest is left where these are not few.
+    Without `one`, reading ends at the first other text.
     """
     numbers = np.empty(texts.size, np.float64)
     code = text_code()
@@ -300,7 +307,7 @@ def read_decimals(texts: Array, one: Callable[[str], float] | None = None) -> tu
     read, size, kind = code.numbers, texts.size, id(str)
 
     def go(start: int) -> int:
-        found: int = read(texts, start, size, kind, _POWERS, numbers)
+        found: int = read(texts, start, size, kind, within, numbers)
         return found
 
     if one is None:

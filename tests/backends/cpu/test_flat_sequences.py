@@ -147,7 +147,9 @@ NESTED = f"""{HEAD}agraph (float[rows, 3] x, int64[pieces] sizes, int64 n) => (f
         y = ConcatFromSequence <axis = 0> (last)
     }}"""
 MAPPED = f"""{HEAD}agraph (seq(float[?, 3]) x) => (seq(float[?, 3]) y) {{
-        y = SequenceMap (x) <body = each (float[k, 3] a) => (float[k, 3] b) {{ b = Tanh (a) }}>
+        y = SequenceMap (x) <body = each (float[k, 3] a) => (float[k, 3] b) {{
+            b = Softmax <axis = 1> (a)
+        }}>
     }}"""
 
 

@@ -9,10 +9,15 @@ from typing import Final
 NUMBERS: Final = """
 ; Reads decimals of up to 15 digits whose exponent, less the decimals, is from -22 to 22, as `f64`:
 ; a quotient or product of two exact numbers, so correctly rounded. Returns the first element from
-; %from that is something else, or %count. %powers holds 10^0 to 10^22.
+; %from that is something else, or %count. %powers holds 10^0 to 10^22, the least number to read and
+; the limit that all are below.
 define i64 @clew_text_numbers(ptr %texts, i64 %from, i64 %count, ptr %type, ptr %powers, ptr %out)
     nounwind {
 entry:
+  %leastp = getelementptr double, ptr %powers, i64 23
+  %least = load double, ptr %leastp, align 8
+  %limitp = getelementptr double, ptr %powers, i64 24
+  %limit = load double, ptr %limitp, align 8
   br label %next
 next:
   %i = phi i64 [ %from, %entry ], [ %after, %write ]
@@ -109,8 +114,8 @@ ended:
   %qlimit = add i64 %q, 22
   %far = icmp ugt i64 %qlimit, 44
   %refuse = or i1 %none, %far
-  br i1 %refuse, label %stop, label %write
-write:
+  br i1 %refuse, label %stop, label %signs
+signs:
   %qbelow = icmp slt i64 %q, 0
   %qneg = sub i64 0, %q
   %qsize = select i1 %qbelow, i64 %qneg, i64 %q
@@ -122,6 +127,11 @@ write:
   %absolute = select i1 %qbelow, double %product, double %quotient
   %negated = fneg double %absolute
   %number = select i1 %minus, double %negated, double %absolute
+  %enough = fcmp oge double %number, %least
+  %below = fcmp olt double %number, %limit
+  %fits = and i1 %enough, %below
+  br i1 %fits, label %write, label %stop
+write:
   %outp = getelementptr double, ptr %out, i64 %i
   store double %number, ptr %outp, align 8
   %after = add i64 %i, 1

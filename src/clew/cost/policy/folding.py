@@ -35,6 +35,9 @@ SHAPE_ELEMENTS: Final = threshold(
 POOLING_GAIN: Final = threshold(
     2, "ratio", "fewer comparisons of a pool in two steps that outweigh storing maxima of lines"
 )
+ROWS_OF_TEXTS_BYTES: Final = threshold(
+    64 << 10, "bytes", "of the one-hot rows of texts, which are looked up instead of computed"
+)
 SPLIT_PARTS: Final = threshold(
     32, "parts", "of a split, in each run of equal ones, that are moved together by one kernel"
 )

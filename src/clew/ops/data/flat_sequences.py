@@ -15,8 +15,16 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, unknown_dim
-from clew.ir.types import SequenceType, TensorType, TupleType, Type, UnrankedType, to_numpy
+from clew.ir.dims import Dim, is_unknown, unknown_dim
+from clew.ir.types import (
+    SequenceType,
+    TensorType,
+    TupleType,
+    Type,
+    UnrankedType,
+    is_native,
+    to_numpy,
+)
 from clew.ops.common import (
     boolean,
     differ,
@@ -46,6 +54,20 @@ Array = np.ndarray[Any, Any]
 _SIZES: Final = np.array([[2], [0], [3]])
 _TWO_SIZES: Final = np.array([[2, 1], [0, 4], [1, 3]])
 _THIRD: Final = np.array([2, 2, 3])  # the result of `flat.place` for the third element
+
+
+def shape_of_elements(type_: Type) -> tuple[int, ...] | None:
+    """Returns the sizes of the first axes of a sequence's elements up to the last one that differs,
+    but at least of one axis; -1 for those that differ. None if elements have no flat form.
+    """
+    element = type_.element if isinstance(type_, SequenceType) else None
+    if not isinstance(element, TensorType) or not element.rank or not is_native(element):
+        return None
+    if not all(isinstance(size, int) or is_unknown(size) for size in element.shape):
+        return None
+    differ = [n for n, size in enumerate(element.shape) if not isinstance(size, int)]
+    sizes = element.shape[: max(differ, default=0) + 1]
+    return tuple([size if isinstance(size, int) else -1 for size in sizes])
 
 
 def _check(name: str, rows: Type, sizes: Type) -> tuple[TensorType, int]:

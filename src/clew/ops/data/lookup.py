@@ -102,19 +102,23 @@ def _lookup_reference(x: Array, keys: Array, values: Array, *, factor: int) -> A
         Sample(np.array([4, 5, 4]), i64(2), np.array(["x", "y"], TEXT), _NONE),
         Sample(np.array(4.5, "f4"), np.array([4.5], "f4"), np.array(["x"], TEXT), _NONE),
         Sample(np.array(["x"], TEXT), np.zeros(0, TEXT), i64(0), i64()),
+        Sample(np.array([["b", "d"]], TEXT), _TEXTS, f32(3, 2), f32(2)),
         Sample(i64(2), _TEXTS, i64(3), i64(), error="T101"),
         Sample(np.array(["a"], TEXT), _TEXTS, i64(3), f32(), error="T101"),
         Sample(np.array(["a"], TEXT), _TEXTS.reshape(1, 3), i64(3), i64(), error="T108"),
+        Sample(np.array(["a"], TEXT), _TEXTS, i64(3, 2), i64(), error="T108"),
         Sample(np.array(["a"], TEXT), _TEXTS, i64(2), i64(), error="T108"),
     ),
 )
 def text_lookup(x: Array, keys: Array, values: Array, default: Array) -> Array:
     """The value for each element of `x` as key, or `default` for an unknown key, where keys or
-    values are text: `values[n]` are those of `keys[n]`, `default` has no axes. Of equal keys, the
-    last one counts. No key equals NaN.
+    values are text: `values[n, ...]` are those of `keys[n]`, `default` has their shape. Of equal
+    keys, the last one counts. No key equals NaN.
 
-    Errors: T101, T108. Source: ONNX ml LabelEncoder-4.
+    Errors: T101, T108; I265. Source: ONNX ml LabelEncoder-4.
     """
+    if default.ndim:
+        check_run_bytes("the result of text.lookup", x.size * default.nbytes)
     return made_once(_Pairs, keys, values, default)(x)
 
 
@@ -123,13 +127,15 @@ class _Pairs:
 
     def __init__(self, keys: Array, values: Array, default: Array) -> None:
         self._places = places_among(keys)
-        self._values = np.append(values, default)
+        self._values = np.concatenate([values, default.reshape(1, *default.shape)])
 
     def __call__(self, x: Array) -> Array:
         """Returns the values of the elements of an array."""
+        values = self._values
         if x.ndim == 1:
-            return self._values.take(self._places(x))
-        return self._values.take(self._places(x.reshape(-1))).reshape(x.shape)
+            return values.take(self._places(x), 0)
+        found = values.take(self._places(x.reshape(-1)), 0)
+        return found.reshape((*x.shape, *values.shape[1:]))
 
 
 def places_among(keys: Array) -> Callable[[Array], Array]:
@@ -173,13 +179,12 @@ def _text_lookup_types(x: Type, keys: Type, values: Type, default: Type) -> Type
         raise GraphTypeError(
             "T101", f"text.lookup: {source} has keys of {known}, and {other} follows {theirs}"
         )
-    if (known.rank, theirs.rank, other.rank) != (1, 1, 0) or differ(
-        known.shape[0], theirs.shape[0]
-    ):
+    expected = (*known.shape, *other.shape)
+    if known.rank != 1 or theirs.rank != len(expected) or any(map(differ, theirs.shape, expected)):
         raise GraphTypeError(
             "T108", f"text.lookup: keys are {known}, values {theirs}, default {other}"
         )
-    return TensorType(source.shape, theirs.dtype)
+    return TensorType((*source.shape, *other.shape), theirs.dtype)
 
 
 @register_op(

@@ -31,6 +31,7 @@ from clew.support.native_texts import (
     TextTable,
     characters,
     concatenated,
+    decimals_within,
     flat_texts,
     read_decimals,
     spelled_decimals,
@@ -436,11 +437,9 @@ def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
     done = 0
     flat = flat_texts(x)
     if is_float(dtype):
-        numbers, done = read_decimals(flat, partial(_number, dtype=dtype))
+        numbers, done = read_decimals(flat, partial(_float, dtype=dtype), _WITHIN[dtype])
     elif is_integer(dtype):
-        numbers, done = read_decimals(flat)
-        if not _all_fit(numbers, done, dtype):
-            done = 0
+        numbers, done = read_decimals(flat, None, _WITHIN[dtype])
     if done < x.size:
         texts = x.reshape(-1).tolist()
         rest = _plain_numbers(texts[done:], dtype)
@@ -448,13 +447,23 @@ def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
             found = each(lambda text: _number(text, dtype), texts[done:])
             rest = np.array(found, _exact(dtype))
         if done and is_float(dtype):
-            numbers[done:] = rest
+            numbers[done:] = _rounded(rest, dtype)
         elif done:  # integers may have more digits than those that were read
             numbers = np.concatenate([numbers[:done].astype(rest.dtype), rest])
         else:
-            numbers = rest
+            numbers = _rounded(rest, dtype)
+    return numbers.astype(to_numpy(dtype), copy=False).reshape(x.shape)
+
+
+def _rounded(numbers: Array, dtype: str) -> Array:
+    """Returns numbers as a dtype, infinite above its largest."""
     with np.errstate(over="ignore"):
-        return numbers.astype(to_numpy(dtype)).reshape(x.shape)
+        return numbers.astype(to_numpy(dtype), copy=False)
+
+
+def _float(text: str, dtype: str) -> float:
+    """Returns the float that a text spells, rounded. Errors: T160."""
+    return float(_rounded(np.asarray(_number(text, dtype), np.float64), dtype))
 
 
 def _exact(dtype: str) -> Any:
@@ -507,21 +516,18 @@ def _fits(number: float, dtype: str) -> bool:
     return low <= number < high  # False for NaN
 
 
-def _all_fit(numbers: Array, count: int, dtype: str) -> bool:
-    """Whether the first numbers of an array are in the range of an integer dtype."""
-    if not count:
-        return True
-    low, high = _range(dtype)
-    some = numbers[:count]
-    return bool(some.min() >= low and some.max() < high)
-
-
-def _range(dtype: str) -> tuple[int, int]:
-    """Returns the lowest integer of a dtype, and the one above its highest."""
+def _range(dtype: str) -> tuple[float, float]:
+    """Returns the lowest integer of a dtype, and the one above its highest; for floats, a range in
+    which none becomes infinite.
+    """
+    if is_float(dtype):
+        limits = np.finfo(to_numpy(dtype))
+        return float(limits.min), float(limits.max)
     width = bits(dtype)
     return (0, 1 << width) if dtype[0] == "u" else (-(1 << (width - 1)), 1 << (width - 1))
 
 
+_WITHIN: Final = {dtype: decimals_within(*_range(dtype)) for dtype in PARSED if dtype != "bool"}
 _SPELLED: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.cost.policy.folding import POOLING_GAIN, SPLIT_PARTS
+from clew.cost.policy.folding import POOLING_GAIN, ROWS_OF_TEXTS_BYTES, SPLIT_PARTS
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
-from clew.ir.types import TensorType, is_float, to_numpy
+from clew.ir.types import TensorType, is_float, is_native, memory_bytes, to_numpy
 from clew.ops.registry import Op, get_op
 from clew.passes.simplify.simplify_rules import (
     nothing_repeated,
@@ -149,6 +149,32 @@ def max_pool_of_long_windows(found: Match) -> Expr | None:
     )
     pool = found.root.op  # type: ignore[attr-defined]
     return Call(pool, [Call(pool, [found[_x]], of_lines)], of_windows)
+
+
+_keys, _values, _default = is_constant(), is_constant(), is_constant()
+_lookup = is_op("text.lookup")(_x, _keys, _values, _default).used_once()
+_numbers = is_op("reshape")(_lookup).used_once()
+
+
+@rule(is_op("cast")(is_op("equal")(_numbers, _c)), EXACT)
+def rows_of_texts(found: Match) -> Expr | None:
+    """The one-hot rows of the numbers of texts are looked up, not the numbers: there is no kernel
+    besides the lookup.
+    """
+    numbers, categories = found.constant(_values).data, found.constant(_c).data
+    lookup, dtype = found.call(_lookup), found.root.tensor.dtype
+    if numbers.ndim != 1 or categories.ndim != 1 or not is_native(found.root.type):
+        return None
+    if found.call(_numbers).tensor.shape != (*lookup.tensor.shape, 1):
+        return None
+    if (len(numbers) + 1) * len(categories) * memory_bytes(dtype) > ROWS_OF_TEXTS_BYTES:
+        return None
+    known, default = (
+        np.equal.outer(numbers, categories),
+        found.constant(_default).data == categories,
+    )
+    tables = [Constant(rows.astype(to_numpy(dtype))) for rows in (known, default)]
+    return lookup.with_args([found[_x], found[_keys], *tables])
 
 
 _surrounded = is_op("pad")(_x)
@@ -333,6 +359,7 @@ RULES: Final[tuple[Rule, ...]] = (
     mean_over_image,
     max_pool_of_long_windows,
     zeros_around_an_image,
+    rows_of_texts,
     split_into_many,
     part_of_split,
     scatter_to_a_box,

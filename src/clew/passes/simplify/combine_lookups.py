@@ -119,7 +119,7 @@ def _tables_of(node: Expr) -> _Tables | None:
     assert isinstance(keys, Constant)
     assert isinstance(values, Constant)
     assert isinstance(default, Constant)
-    if keys.tensor.dtype != "str" or values.tensor.dtype == "str":
+    if keys.tensor.dtype != "str" or values.tensor.dtype == "str" or values.tensor.rank != 1:
         return None
     return _Tables(keys.data.tolist(), values.data, default.data)
 

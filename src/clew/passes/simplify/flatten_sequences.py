@@ -14,6 +14,7 @@ from clew.ir.rewrite import Rewriter
 from clew.ir.types import SequenceType, TensorType, Type, is_native, to_numpy
 from clew.ir.values import known_value
 from clew.ir.visit import post_order
+from clew.ops.data.flat_sequences import shape_of_elements
 from clew.ops.data.structure import elements_of
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
@@ -89,7 +90,7 @@ class _Flattener(Rewriter):
         types = [param.type for param in new.body.params[1:]]
         states = [n for n, type_ in enumerate(types) if isinstance(type_, SequenceType)]
         # A loop with another sequence runs on the host, where elements are read from lists faster.
-        if not states or any(_shape_of_elements(types[n]) is None for n in states):
+        if not states or any(shape_of_elements(types[n]) is None for n in states):
             return new
         return self._flattened(new, states) or new
 
@@ -110,7 +111,7 @@ class _Flattener(Rewriter):
     def _split(self, call: Call) -> None:
         """Notes the flat form of a tensor's pieces along axis 0."""
         x = call.args[0]
-        shape = _shape_of_elements(call.type)
+        shape = shape_of_elements(call.type)
         if len(call.args) < 2 or shape is None or len(shape) > 1 or not is_native(x.type):
             return
         if call.attrs.axis % x.tensor.rank == 0:
@@ -197,7 +198,7 @@ class _Flattener(Rewriter):
 
     def _first(self, first: Expr, type_: Type) -> _Flat:
         """Returns the flat form of a state before the loop."""
-        found, shape = self._flat.get(first.id), _shape_of_elements(type_)
+        found, shape = self._flat.get(first.id), shape_of_elements(type_)
         assert shape is not None
         if found is not None and len(found.shape) == len(shape):
             return found
@@ -282,20 +283,6 @@ class _Flattener(Rewriter):
                 self.memo.pop(node.id, None)
             self._visit(node)
         return params, self.memo[function.body.id], own
-
-
-def _shape_of_elements(type_: Type) -> tuple[int, ...] | None:
-    """Returns the sizes of the first axes of a sequence's elements up to the last one that differs,
-    but at least of one axis; -1 for those that differ. None if elements have no flat form.
-    """
-    element = type_.element if isinstance(type_, SequenceType) else None
-    if not isinstance(element, TensorType) or not element.rank or not is_native(element):
-        return None
-    if not all(isinstance(size, int) or is_unknown(size) for size in element.shape):
-        return None
-    differ = [n for n, size in enumerate(element.shape) if not isinstance(size, int)]
-    sizes = element.shape[: max(differ, default=0) + 1]
-    return tuple([size if isinstance(size, int) else -1 for size in sizes])
 
 
 def _is_of(type_: Type, element: TensorType) -> bool:
