@@ -196,6 +196,34 @@ def test_a_killed_worker_is_replaced(compiler: ObjectCompiler) -> None:
         assert others == [first] * 5
 
 
+def test_ended_workers_get_no_jobs(compiler: ObjectCompiler) -> None:
+    """Else a job counts as an attempt of each of several workers that are killed together."""
+    compiler.compile([adder(0), adder(1)], TARGET)
+    job = compiler.submit(long_module(20), TARGET)
+    (at_work, idle) = sorted(compiler._workers, key=lambda worker: not worker.jobs)
+    for worker in (at_work, idle):
+        worker.process.kill()
+        worker.process.wait()
+    compiler._bury(at_work)
+    compiler._feed(1)
+    assert not idle.jobs
+    job.result()
+    assert job.attempts == 1
+
+
+def test_a_module_whose_workers_are_killed(compiler: ObjectCompiler) -> None:
+    """The message blames neither LLVM nor clew."""
+    job = compiler.submit(long_module(60), TARGET)
+    while not job.done:
+        for worker in compiler._workers:
+            if worker.ready and job in worker.jobs:
+                worker.process.kill()
+        compiler._exchange(1.0, depth=1)
+    with pytest.raises(CompileError, match="2 compile workers were killed") as caught:
+        job.result()
+    assert caught.value.code == "C002"
+
+
 @pytest.mark.parametrize("place", ["_feed", "_take"])
 def test_an_interrupt_leaves_no_confusion(
     compiler: ObjectCompiler, monkeypatch: pytest.MonkeyPatch, place: str

@@ -70,10 +70,21 @@ class Numbered:
         return {n: a.copy() for n, a in self.calls[number].items()}
 
 
+def reused_arrays() -> Iterator[dict[str, Any]]:
+    """The calls of `rows`, each written into the same arrays."""
+    call = {"x": np.empty_like(X[:1]), "y": np.empty_like(Y[:1])}
+    for row in rows():
+        for name, array in call.items():
+            array[:] = row[name]
+        yield call
+
+
 FORMS: dict[str, Callable[[Path], Any]] = {
     "mappings": lambda _: rows(),
     "tuples": lambda _: [(r["x"], r["y"]) for r in rows()],
     "iterator": lambda _: iter(rows()),
+    "iterator with one dict": lambda _: reused_arrays(),
+    "iterator with one tuple": lambda _: (tuple(call.values()) for call in reused_arrays()),
     "by number": lambda _: Numbered(rows()),
     "arrays by name": lambda _: {"x": X, "y": Y},
     "folder": folder,

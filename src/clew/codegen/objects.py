@@ -71,9 +71,16 @@ class PendingObject(Job):
     def result(self) -> bytes:
         """Returns the object.
 
-        Errors: C001 if LLVM rejects the module or crashes on it; the module's text is saved.
+        Errors: C001 if LLVM rejects the module or crashes on it; the module's text is saved. C002
+        if the system or a user killed its workers.
         """
         self._compiler.wait_for(self)
+        if self.is_killed:
+            raise CompileError(
+                "C002",
+                f"{self.attempts} compile workers were killed one after the other",
+                hint="give the process more memory (ulimit -v, the container's limit)",
+            )
         if self.answer is None:
             raise CompileError(
                 "C001",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import signal
 import struct
 import subprocess
 import sys
@@ -41,6 +42,7 @@ class Job:
 
     def __init__(self) -> None:
         self.attempts = 0
+        self.is_killed = False  # the last attempt ended by SIGKILL, which no compiler sends itself
         self.is_taken_back = False
         self.answer: bytes | None = None
         self.error = ""
@@ -308,11 +310,12 @@ class WorkerPool:
 
     def _feed(self, depth: int) -> None:
         """Gives each worker up to `depth` jobs. The first is the next in the queue; one that waits
-        behind it is the last, because callers add long jobs first.
+        behind it is the last, because callers add long jobs first. A worker that ended gets none:
+        when several are killed at a time, a job of the first must not count as one of the next.
         """
         for level in range(1, depth + 1):
             for worker in self._workers:
-                if self._queue and len(worker.jobs) < level:
+                if self._queue and len(worker.jobs) < level and worker.process.poll() is None:
                     first = not worker.jobs
                     worker.send(self._queue.popleft() if first else self._queue.pop())
 
@@ -347,6 +350,7 @@ class WorkerPool:
         for place, job in enumerate(worker.jobs):
             job.attempts += worker.ready and place == 0
             if job.attempts >= _ATTEMPTS:
+                job.is_killed = code == -signal.SIGKILL
                 job.error = f"the compiler process died (exit code {code}): {words}"
                 self._finish(job)
         self._queue.extendleft(job for job in reversed(worker.jobs) if not job.done)

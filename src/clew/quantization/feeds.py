@@ -6,6 +6,7 @@ again in each pass, one call at a time, so that they may be larger than memory.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import warnings
@@ -126,15 +127,27 @@ def _users_data(what: str) -> Iterator[None]:
 
 
 def _held(given: Iterable[Any]) -> list[Any]:
-    """Returns the items as a list. Errors: I394 if the iterable fails."""
+    """Returns the items as a list. They are copies, since an iterator may write its next item into
+    the same memory. Errors: I394 if the iterable fails.
+    """
     found: list[Any] = []
     items = iter(given)
     while True:
         with _users_data(f"sample {len(found)}"):
             item = next(items, _END)
-        if item is _END:
-            return found
-        found.append(item)
+            if item is _END:
+                return found
+            found.append(_copied(item))
+
+
+def _copied(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {name: _copied(value) for name, value in item.items()}
+    if isinstance(item, list):
+        return list(map(_copied, item))
+    if isinstance(item, tuple):
+        return tuple(map(_copied, item))
+    return copy.deepcopy(item) if hasattr(item, "__array__") else item
 
 
 class _Part(Sequence[Feed]):
@@ -234,7 +247,7 @@ def _calls(model: CompiledModel, given: Any, sequences: Sequences) -> _Indexed:
     if isinstance(given, _Indexed) and not isinstance(given, (list, tuple)):
         return given
     if isinstance(given, Iterable):
-        return given if isinstance(given, list) else _held(given)
+        return list(given) if isinstance(given, (list, tuple)) else _held(given)
     raise InputError(
         "I394",
         f"calibration data cannot be a {type(given).__name__}",
