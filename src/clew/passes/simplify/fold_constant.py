@@ -130,7 +130,8 @@ class _Folder(ConstantBinder):
         if folded is None:
             return self._with_narrow(old, new)
         if self._is_scarce and isinstance(folded, Constant) and _more_bytes(new):
-            self._narrow[folded.id] = new
+            with self.covers(old, *old.args):
+                self._narrow[folded.id] = new if new is old else new.with_args(new.args)
         self._release(old)
         return folded
 
