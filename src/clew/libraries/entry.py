@@ -409,9 +409,7 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     return f"define internal i32 @clew_run{number}({head}) nounwind {{\n{body}\n}}"
 
 
-def _run_straight(
-    text: _Text, run: Run, pointers: Sequence[Sequence[str]], base: str
-) -> None:
+def _run_straight(text: _Text, run: Run, pointers: Sequence[Sequence[str]], base: str) -> None:
     """Calls the kernels one after the other."""
     bases = [_pointer(text, place, pointers, base) for place in run.bases]
 
@@ -597,9 +595,7 @@ def _pool(text: _Text, entry: Entry, run: Run, base: str) -> str:
 
 def _check_run(text: _Text, run: Run, tables: Tables, base: str) -> None:
     """Ends the call with an error if the run found one."""
-    places = [
-        ("index", tables.records.offset + _RECORD_BYTES * n) for n in range(len(run.layers))
-    ]
+    places = [("index", tables.records.offset + _RECORD_BYTES * n) for n in range(len(run.layers))]
     places += [
         ("loop", tables.loops.offset + native_flow.LOOP_BYTES * n + word)
         for n in range(run.n_loops)
