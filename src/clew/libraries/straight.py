@@ -16,7 +16,7 @@ from clew.support.arrays import ALIGNMENT_BYTES
 
 
 class Based(NamedTuple):
-    """An address: an offset in one of the segment's inputs and outputs, by its number among both."""
+    """An address: an offset in an input or output of the segment, by its number among both."""
 
     number: int
     offset: int = 0
