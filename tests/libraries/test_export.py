@@ -333,7 +333,7 @@ def test_the_readme_has_the_sizes(net: Any) -> None:
     text = (made.folder / "README.md").read_text()
     assert f"| weights | {made.weights_bytes} |" in text
     assert "µs on the machine that exported it" in text
-    assert "library calls: `memmove`." in text
+    assert "library calls: none." in text
     rows = dict(re.findall(r"^\| ([^|]+) \| (\d+) \|$", text, re.MULTILINE))
     parts = ("code", "tables", "weights", "relocations, symbols and debug information")
     assert sum(int(rows[part]) for part in parts) == made.object_bytes

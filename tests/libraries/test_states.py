@@ -171,3 +171,42 @@ def test_states_with_free_sizes_are_refused(tmp_path: Path) -> None:
         model.export_c(tmp_path, state={"past": "present"})
     with pytest.raises(clew.ClewError, match="I371"):
         model.export_c(tmp_path, state={"past": "future"})
+
+
+def test_states_change_as_soon_as_their_old_values_are_used(tmp_path: Path) -> None:
+    """Delay lines, whose kernels read the old values, take turns in the workspace; a state that is
+    read before the new value is made is written in place.
+    """
+    random = np.random.default_rng(0)
+    nodes, weights, pairs = [], {"from": np.array([1]), "to": np.array([64])}, {}
+    shapes: dict[str, list[int]] = {"x": [1, 64]}
+    value = "x"
+    for n in range(3):
+        weights[f"w{n}"] = random.standard_normal((64, 64)).astype(np.float32) / np.float32(8)
+        nodes += [
+            helper.make_node("Slice", [f"old{n}", "from", "to", "rows"], [f"kept{n}"]),
+            helper.make_node("MatMul", [value, f"w{n}"], [f"in{n}"]),
+            helper.make_node("Concat", [f"kept{n}", f"in{n}"], [f"new{n}"], axis=0),
+            helper.make_node("ReduceSum", [f"new{n}", "rows"], [f"out{n}"], keepdims=1),
+        ]
+        value, shapes[f"old{n}"], pairs[f"old{n}"] = f"out{n}", [64, 64], f"new{n}"
+    weights["rows"] = np.array([0])
+    nodes += [
+        helper.make_node("MatMul", [value, "w0"], ["p"]),
+        helper.make_node("Add", ["p", "h"], ["y"]),
+        helper.make_node("MatMul", ["y", "w1"], ["h_next"]),
+    ]
+    shapes["h"], pairs["h"] = [1, 64], "h_next"
+    outputs = {"y": [1, 64], "h_next": [1, 64], **{f"new{n}": [64, 64] for n in range(3)}}
+    model = clew.compile(message(nodes, shapes, outputs, weights), threads=1)
+    made = model.export_c(tmp_path, "net", state=pairs)
+    size_bytes = 4 * 64 * 64
+    assert made.state_bytes == 3 * size_bytes + 256
+    assert made.workspace_bytes < size_bytes + 4096
+    library = shared_library(made)
+    session, state = model.session(state=pairs), state_of(made, library)
+    for _ in range(4):
+        feed = {"x": random.standard_normal((1, 64)).astype(np.float32)}
+        code, found = step(library, made, session, feed, state)
+        assert code == 0
+        assert same(found, session.run(feed))

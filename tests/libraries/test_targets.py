@@ -65,13 +65,17 @@ def test_an_emulator_runs_integers(target: str, tmp_path: Path) -> None:
     assert found["y"].tobytes() == here.run(feed)["y"].tobytes()
 
 
-@pytest.mark.parametrize("groups", [1, 8], ids=["dense", "depthwise"])
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(8, 1), (8, 8), (1, 1)], ids=["dense", "depthwise", "single"]
+)
 @pytest.mark.parametrize("target", [_case(t) for t in TOOLS if t.startswith("cortex")])
-def test_microcontrollers_store_bytes(target: str, groups: int, tmp_path: Path) -> None:
+def test_microcontrollers_store_bytes(
+    target: str, channels: int, groups: int, tmp_path: Path
+) -> None:
     """Weights have a byte per element, values between layers, too, and results are equal."""
     random = np.random.default_rng(0)
     weights: dict[str, Array] = {
-        "w": random.integers(-128, 128, (8, 8 // groups, 3, 3)).astype(np.int8),
+        "w": random.integers(-128, 128, (8, channels // groups, 3, 3)).astype(np.int8),
         "v": random.integers(-128, 128, (8 * 12 * 12, 4)).astype(np.int8),
         "zero": np.array(-3, np.int8),
         "none": np.array(0, np.int8),
@@ -87,14 +91,15 @@ def test_microcontrollers_store_bytes(target: str, groups: int, tmp_path: Path) 
         helper.make_node("Reshape", ["c", "rows"], ["r"]),
         helper.make_node("QLinearMatMul", ["r", *product], ["y"]),
     ]
-    source = message(nodes, {"x": [1, 8, 12, 12]}, {"y": [1, 4]}, weights, TensorProto.INT8)
+    source = message(nodes, {"x": [1, channels, 12, 12]}, {"y": [1, 4]}, weights, TensorProto.INT8)
     here = clew.compile(source, threads=1)
     feed = random_inputs(here)
     _, made = compiled(source, tmp_path, target=target, threads=1)
     stored = weights["w"].size + weights["v"].size
-    assert made.weights_bytes < stored + 1024
-    copied = 0 if groups > 1 else 8 * 14 * 14  # kernels of depthwise convolutions check positions
-    assert made.workspace_bytes < copied + 8 * 12 * 12 + 3072
+    assert made.weights_bytes < stored + 512
+    # Kernels that sum over one channel check positions.
+    copied = 8 * 14 * 14 if channels // groups > 1 else 0
+    assert made.workspace_bytes < copied + 8 * 12 * 12 + 256
     found = run(target, made, feed, {"y": ((1, 4), np.int8)})
     assert found["y"].tobytes() == here.run(feed)["y"].tobytes()
     assert len(np.unique(found["y"])) > 1

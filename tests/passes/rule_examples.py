@@ -206,6 +206,12 @@ EXAMPLES: Final[dict[str, list[Build]]] = {
     "transpose_that_moves_nothing": [
         lambda x, z: call("transpose", call("reshape", x, shape=(1, _size(x) ** 2)), axes=(1, 0))
     ],
+    "reduction_of_single_elements": [
+        lambda x, z, name=name: call(
+            name, call("reshape", x, shape=(_size(x), 1, _size(x))), axes=(1,), keepdims=False
+        )
+        for name in ("sum", "max", "min")
+    ],
     "reshape_of_reshape": [
         lambda x, z: call("reshape", flat(x), shape=(1, 1, _size(x) ** 2)),
     ],

@@ -88,3 +88,17 @@ def test_values_are_kept(kit: Any, n: int) -> None:
     ]
     given = results[n]()
     kit.same(given, kit.apply(given, ChannelsFirst()))
+
+
+@pytest.mark.parametrize("layout", ["NK", "KN"])
+def test_a_dense_layer_over_all_elements_needs_no_transpose(kit: Any, layout: str) -> None:
+    x = kit.var("x", 2, 6, 5, 4)
+    y = kit.layer("nn.relu", conv(kit, x, 8, 1))
+    shape = (7, 240) if layout == "NK" else (240, 7)
+    weight = kit.const(kit.random(*shape, seed=2) / np.float32(8))
+    flat = kit.layer("reshape", y, shape=(2, 240))
+    dense = kit.layer("nn.dense", flat, weight, weight_layout=layout)
+    assert transposes(kit, kit.module([x], dense)) == 1
+    apart = kit.layer("reshape", y, shape=(4, 120))  # a row has half of an image
+    weight = kit.const(kit.random(7, 120, seed=2))
+    assert transposes(kit, kit.module([x], kit.layer("nn.dense", apart, weight))) == 2

@@ -12,6 +12,7 @@ from clew import te
 from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, TupleGetItem
 from clew.ir.types import to_numpy
+from clew.machine.target import target_of
 from clew.ops.registry import get_op, register_op
 from clew.passes.simplify.fold_constant import FoldConstant
 from clew.support.text_arrays import TEXT
@@ -149,6 +150,19 @@ def test_many_narrow_weights_stay_narrow(kit: Any, limit: int, kept: bool) -> No
     # Again gives the same: the second time finds as much to widen.
     again = kit.apply(after, FoldConstant(max_widened_bytes=limit)).main.body.fields
     assert [isinstance(f, Constant) for f in again] == [not kept, not kept, True]
+
+
+def test_weights_of_microcontrollers_stay_narrow_where_runs_read_them(kit: Any) -> None:
+    """What depends on weights only is folded with their wider form."""
+    x = kit.var("x", 4, 8, dtype="i32")
+    wide = kit.layer("cast", kit.const(np.arange(32, dtype=np.int8).reshape(4, 8)), dtype="i32")
+    sums = kit.layer("sum", wide, axes=(1,), keepdims=True)
+    module = kit.module([x], kit.layer("multiply", kit.layer("multiply", x, wide), sums))
+    manager = kit.PassManager([FoldConstant()], target=target_of("cortex-m4"))
+    after = manager.run(module)
+    assert kit.op_names(after) == ["cast", "multiply", "multiply"]
+    assert manager.run(after).main.body is after.main.body
+    assert kit.op_names(kit.apply(module, FoldConstant())) == ["multiply", "multiply"]
 
 
 @pytest.mark.parametrize(("length", "names"), [(1, []), (1 << 20, ["tile"])])

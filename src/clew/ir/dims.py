@@ -35,6 +35,9 @@ class SizeError(GraphTypeError):
 Dim: TypeAlias = "int | SymDim"
 _Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
 
+_NUMBER: Final = re.compile(r"\d+")
+_DIGITS: Final = 20
+
 
 class Atom:
     """A named size (`op == ""`), or `op` applied to `args`. Equal atoms are one object, so that
@@ -42,12 +45,16 @@ class Atom:
     a named size may have in a call. The text does not show it.
     """
 
-    __slots__ = ("__weakref__", "_named", "args", "least", "name", "op", "text", "weight")
+    __slots__ = ("__weakref__", "_named", "args", "least", "name", "op", "rank", "text", "weight")
     name: str
     op: str
     args: tuple[Dim, ...]
     least: int
     text: str
+    rank: tuple[str, str]
+    """The place in the order of terms: that of the text, with numbers in the order of their values,
+    so that the order of unknown sizes (`?9`, `?10`) does not depend on how many there were before.
+    """
     weight: int
     """The number of terms in its operands; 0 for a name."""
     _named: frozenset[Atom] | None
@@ -65,7 +72,9 @@ class Atom:
                     found = super().__new__(cls)
                     found.name, found.op, found.args, found.least = key
                     found.weight = weight
-                    found.text = found._shown()  # once: it sorts terms, too
+                    found.text = found._shown()
+                    padded = _NUMBER.sub(lambda digits: digits[0].zfill(_DIGITS), found.text)
+                    found.rank = padded, found.text  # once: it sorts terms
                     found._named = None
                     _ATOMS[key] = found
         return found
@@ -148,7 +157,7 @@ class SymDim:
         if weight > _MOST_TERMS or degree > _HIGHEST_DEGREE:
             raise _too_long(f"too many terms, or a degree above {_HIGHEST_DEGREE}")
         if len(kept) > 1:
-            kept.sort(key=_by_text, reverse=True)
+            kept.sort(key=_by_rank, reverse=True)
         self.weight: Final = weight
         self.degree: Final = degree
         self.terms: Final = tuple(kept)
@@ -291,8 +300,8 @@ class SymDim:
         return _normal(terms)
 
 
-def _by_text(term: tuple[_Monomial, int]) -> list[tuple[str, int]]:
-    return [(atom.text, power) for atom, power in term[0]]
+def _by_rank(term: tuple[_Monomial, int]) -> list[tuple[tuple[str, str], int]]:
+    return [(atom.rank, power) for atom, power in term[0]]
 
 
 # Bounds of the compiler's own arithmetic. Sizes of values have fewer terms (`check_size`).
@@ -353,7 +362,7 @@ def _product(left: SymDim, right: Dim) -> Dim:
         powers: dict[Atom, int] = dict(a)
         for atom, power in b:
             powers[atom] = powers.get(atom, 0) + power
-        monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
+        monomial = tuple(sorted(powers.items(), key=lambda item: item[0].rank))
         terms[monomial] = terms.get(monomial, 0) + by * times
     return _normal(terms)
 
@@ -583,11 +592,11 @@ def long_quotient(dim: Dim, by: Dim) -> Dim | None:
 
 def _leading(dim: SymDim) -> tuple[_Monomial, int]:
     """Returns the term of a dimension that comes first in an order that products preserve: by
-    total power, then by the powers of atoms in the order of their text.
+    total power, then by the powers of atoms in their order.
     """
 
-    def rank(term: tuple[_Monomial, int]) -> tuple[int, tuple[tuple[str, int], ...]]:
-        powers = sorted(((atom.text, power) for atom, power in term[0]), reverse=True)
+    def rank(term: tuple[_Monomial, int]) -> tuple[int, tuple[tuple[tuple[str, str], int], ...]]:
+        powers = sorted(((atom.rank, power) for atom, power in term[0]), reverse=True)
         return sum(power for _, power in powers), tuple(powers)
 
     return max(dim.terms, key=rank)

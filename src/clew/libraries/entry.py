@@ -24,6 +24,7 @@ from clew.libraries.interface import (
     Interface,
     Tensor,
 )
+from clew.libraries.straight import Based, StraightCall, Text, most_words, write_call
 from clew.libraries.weights import MARK_BYTES
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.dataclass import dataclass
@@ -94,21 +95,32 @@ class Run:
     layers of the index checks of each record. The record of the caller's threads is at `pool` in
     the workspace. `shapes` has the shapes of results with data-dependent sizes, as numbers or
     words.
+
+    A run without tables consists of the calls and moves `straight`.
     """
 
-    tables: Tables
+    tables: Tables | None
     bases: Sequence[Place]
     moves: Sequence[Move]
     layers: Sequence[Sequence[str]]
     n_loops: int
-    pool: int
+    pool: int = 0
     sizes: SizeWords | None = None
     shapes: Sequence[Sequence[Dim | Here]] = ()
+    straight: Sequence[StraightCall | Move] = ()
+
+    @cached_property
+    def symbols(self) -> Sequence[str]:
+        """The functions of the kernels."""
+        if self.tables is not None:
+            return self.tables.symbols
+        calls = (part.symbol for part in self.straight if isinstance(part, StraightCall))
+        return tuple(dict.fromkeys(calls))
 
     @cached_property
     def groups(self) -> list[int]:
         """The chunks as groups."""
-        return groups_of(self.tables.chunks)
+        return [] if self.tables is None else groups_of(self.tables.chunks)
 
     @property
     def group_bits(self) -> int:
@@ -199,12 +211,13 @@ def entry_text(entry: Entry) -> str:
         "declare i64 @clew_go_on(ptr, i64)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     ]
-    parts += [expand_text(bits) for bits in sorted({run.group_bits for run in entry.runs})]
+    expanded = {run.group_bits for run in entry.runs if run.groups}
+    parts += [expand_text(bits) for bits in sorted(expanded)]
     for number, run in enumerate(entry.runs):
+        if run.tables is not None:
+            parts += [*_chunks(run, run.tables, number), *_frame(run.tables, number)]
         parts += [
-            *_chunks(run, number),
-            *_frame(run.tables, number),
-            *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in run.tables.symbols),
+            *(f"declare void @{s}(ptr, ptr, i64, i64, i64, i64)" for s in run.symbols),
             *_faults(run, number),
             _run(entry, run, number),
         ]
@@ -229,12 +242,12 @@ def _weights(entry: Entry) -> list[str]:
     return [f"@{WEIGHTS} = {kind} {type_} {value}, align {ALIGNMENT_BYTES}"]
 
 
-def _chunks(run: Run, number: int) -> list[str]:
+def _chunks(run: Run, tables: Tables, number: int) -> list[str]:
     """The groups of chunks, and their functions."""
-    if not run.tables.chunks:
+    if not tables.chunks:
         return []
-    functions = ", ".join(f"ptr @{symbol}" for symbol in run.tables.symbols)
-    count = len(run.tables.symbols)
+    functions = ", ".join(f"ptr @{symbol}" for symbol in tables.symbols)
+    count = len(tables.symbols)
     return [
         _numbers(f"{_GROUPS}{number}", run.groups, run.group_bits),
         f"@{_KERNELS}{number} = internal constant [{count} x ptr] [{functions}]",
@@ -323,6 +336,7 @@ def _faults(run: Run, number: int) -> list[str]:
     text = _Text()
     text.label("entry")
     for n, first in enumerate(firsts):
+        assert run.tables is not None
         record = text.beyond("%base", run.tables.records.offset + _RECORD_BYTES * n)
         found = text.value(f"load i64, ptr {record}, align 8")
         # Without a call, the record is any number.
@@ -351,6 +365,8 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     """`clew_run`: a call, for one target."""
     text, interface = _Text(), entry.interface
     text.label("entry")
+    if run.tables is None:
+        text.do(f"%args = alloca [{most_words(run.straight)} x i64], align 8")
     given = [("%inputs", interface.inputs), ("%outputs", interface.outputs)]
     fields = (interface.inputs or interface.sizes, interface.outputs)
     needed = ["%workspace", *(given[n][0] for n in range(2) if fields[n])]
@@ -376,26 +392,12 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     base = text.value("call ptr @clew_aligned(ptr %workspace)")
     if entry.targets:
         text.do(f"store i64 {number}, ptr {text.beyond(base, entry.choice)}, align 8")
-    _copy_frame(text, run.tables, number, base)
-    _expand_chunks(text, run, number, base)
-    _compute_sizes(text, entry, run, base)
-    for n, place in enumerate(run.bases):
-        at = text.beyond(base, run.tables.bases.offset + 8 * n)
-        text.do(f"store ptr {_pointer(text, place, pointers, base)}, ptr {at}, align 8")
-    pool = _pool(text, entry, run, base)
-    segment = text.beyond(base, run.tables.segment.offset)
-    bases = text.beyond(base, run.tables.bases.offset)
-    text.value(f"call i32 @clew_run_segment(ptr {segment}, ptr {bases}, ptr {pool}, ptr null)")
-    _check_run(text, run, base)
-    for place, target, size in run.moves:
-        source, goal = (_pointer(text, p, pointers, base) for p in (place, target))
-        size_bytes = str(size)
-        if isinstance(size, Here):
-            size_bytes = text.value(f"load i64, ptr {text.beyond(base, size.offset)}, align 8")
-        text.do(
-            f"call void @llvm.memcpy.p0.p0.i64(ptr {goal}, ptr {source}, "
-            f"i64 {size_bytes}, i1 false)"
-        )
+    if run.tables is None:
+        _run_straight(text, run, pointers, base)
+    else:
+        _run_tables(text, entry, run, run.tables, number, pointers, base)
+    for move in run.moves:
+        _move(text, move, pointers, base)
     for pointer, shape in zip(shapes, run.shapes, strict=True):
         _write_shape(text, pointer, shape, base)
     text.do(f"ret i32 {OK}")
@@ -407,12 +409,63 @@ def _run(entry: Entry, run: Run, number: int) -> str:
     return f"define internal i32 @clew_run{number}({head}) nounwind {{\n{body}\n}}"
 
 
-def _expand_chunks(text: _Text, run: Run, number: int, base: str) -> None:
-    if not run.tables.chunks:
+def _run_straight(text: _Text, run: Run, pointers: Sequence[Sequence[str]], base: str) -> None:
+    """Calls the kernels one after the other."""
+    bases = [_pointer(text, place, pointers, base) for place in run.bases]
+
+    def address(place: Here | Symbol | Based) -> str:
+        if isinstance(place, Based):
+            return text.beyond(bases[place.number], place.offset)
+        return _pointer(text, place, pointers, base)
+
+    to, written = Text(text.do, text.value, address), dict[int, object]()
+    for part in run.straight:
+        if isinstance(part, Move):
+            _move(text, part, pointers, base)
+        else:
+            write_call(to, part, written)
+
+
+def _run_tables(
+    text: _Text,
+    entry: Entry,
+    run: Run,
+    tables: Tables,
+    number: int,
+    pointers: Sequence[Sequence[str]],
+    base: str,
+) -> None:
+    """Has the driver run the tables."""
+    _copy_frame(text, tables, number, base)
+    _expand_chunks(text, run, tables, number, base)
+    _compute_sizes(text, entry, run, base)
+    for n, place in enumerate(run.bases):
+        at = text.beyond(base, tables.bases.offset + 8 * n)
+        text.do(f"store ptr {_pointer(text, place, pointers, base)}, ptr {at}, align 8")
+    pool = _pool(text, entry, run, base)
+    segment = text.beyond(base, tables.segment.offset)
+    bases = text.beyond(base, tables.bases.offset)
+    text.value(f"call i32 @clew_run_segment(ptr {segment}, ptr {bases}, ptr {pool}, ptr null)")
+    _check_run(text, run, tables, base)
+
+
+def _move(text: _Text, move: Move, pointers: Sequence[Sequence[str]], base: str) -> None:
+    source, goal = (_pointer(text, p, pointers, base) for p in (move.place, move.target))
+    size_bytes = str(move.size_bytes)
+    if isinstance(move.size_bytes, Here):
+        at = text.beyond(base, move.size_bytes.offset)
+        size_bytes = text.value(f"load i64, ptr {at}, align 8")
+    text.do(
+        f"call void @llvm.memcpy.p0.p0.i64(ptr {goal}, ptr {source}, i64 {size_bytes}, i1 false)"
+    )
+
+
+def _expand_chunks(text: _Text, run: Run, tables: Tables, number: int, base: str) -> None:
+    if not tables.chunks:
         return
     groups, bits = f"@{_GROUPS}{number}", run.group_bits
     end = text.beyond(groups, bits // 8 * len(run.groups))
-    table = text.beyond(base, run.tables.chunk_table.offset)
+    table = text.beyond(base, tables.chunk_table.offset)
     functions = f"@{_KERNELS}{number}"
     text.do(f"call void @{EXPAND}{bits}(ptr {groups}, ptr {end}, ptr {functions}, ptr {table})")
 
@@ -540,13 +593,11 @@ def _pool(text: _Text, entry: Entry, run: Run, base: str) -> str:
     return text.value(f"phi ptr [ null, %sized ], [ {pool}, %shared ]")
 
 
-def _check_run(text: _Text, run: Run, base: str) -> None:
+def _check_run(text: _Text, run: Run, tables: Tables, base: str) -> None:
     """Ends the call with an error if the run found one."""
-    places = [
-        ("index", run.tables.records.offset + _RECORD_BYTES * n) for n in range(len(run.layers))
-    ]
+    places = [("index", tables.records.offset + _RECORD_BYTES * n) for n in range(len(run.layers))]
     places += [
-        ("loop", run.tables.loops.offset + native_flow.LOOP_BYTES * n + word)
+        ("loop", tables.loops.offset + native_flow.LOOP_BYTES * n + word)
         for n in range(run.n_loops)
         for word in (native_flow.LOOP_FAULT, native_flow.LOOP_FULL)
     ]

@@ -25,16 +25,20 @@ def state_functions(interface: Interface) -> list[str]:
         f"@state.{number}.first = private unnamed_addr constant [{len(data)} x i8] "
         f'c"{escaped(data)}", align {STATE_ALIGNMENT_BYTES}'
         for number, data in firsts.items()
+        if not _is_uniform(data)
     ]
     size_bytes = interface.state_bytes
     reset = [f"  call void @llvm.memset.p0.i64(ptr %state, i8 0, i64 {size_bytes}, i1 false)"]
     for number, data in firsts.items():
         offset = interface.states[number].offset
-        reset += [
-            f"  %to{number} = getelementptr i8, ptr %state, i64 {offset}",
-            f"  call void @llvm.memcpy.p0.p0.i64(ptr %to{number}, ptr @state.{number}.first, "
-            f"i64 {len(data)}, i1 false)",
-        ]
+        reset.append(f"  %to{number} = getelementptr i8, ptr %state, i64 {offset}")
+        reset.append(
+            f"  call void @llvm.memset.p0.i64(ptr %to{number}, i8 {data[0]}, i64 {len(data)}, "
+            "i1 false)"
+            if _is_uniform(data)
+            else f"  call void @llvm.memcpy.p0.p0.i64(ptr %to{number}, ptr @state.{number}.first, "
+            f"i64 {len(data)}, i1 false)"
+        )
     copy = [f"  call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 {size_bytes}, i1 false)"]
     return [
         *constants,
@@ -43,6 +47,11 @@ def state_functions(interface: Interface) -> list[str]:
         _function(f"{interface.prefix}_state_reset", ["state"], reset),
         _function(f"{interface.prefix}_state_copy", ["to", "from"], copy),
     ]
+
+
+def _is_uniform(data: bytes) -> bool:
+    """Whether all bytes are equal, as of codes of zero."""
+    return data.count(data[:1]) == len(data)
 
 
 def _function(name: str, pointers: list[str], body: list[str]) -> str:

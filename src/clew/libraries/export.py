@@ -37,6 +37,8 @@ from clew.support.writing import write_bytes, write_text
 
 # Fewest and most timed calls, and the time after which no further call is timed.
 _LEAST_CALLS, _MOST_CALLS, _MEASURED_S = 2, 100, 0.2
+# The alignment of weights where memory is scarce: that of the widest elements.
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,7 +205,8 @@ def library_of(
     chosen = tuple(target for target in TARGETS if target in targets)
     models = [_for_target(model, target_of(target)) for target in chosen] or [model]
     first = models[0].options.target
-    weights = Weights(name)
+    scarce = all(own.options.target.is_microcontroller for own in models)
+    weights = Weights(name, _WORD_BYTES if scarce else ALIGNMENT_BYTES)
     laid = [_laid_out(each, name, weights, weights_file, state) for each in models]
     interface = laid[0].interface
     if weights_file:
@@ -218,7 +221,9 @@ def library_of(
         chosen,
         workspace_bytes,
     )
-    modules = [entry_text(entry), library_text()]
+    modules = [entry_text(entry)]
+    if any(each.run.tables is not None for each in laid):
+        modules.append(library_text())
     for each, own in zip(laid, models, strict=True):
         kernels = each.kernels.texts(each.whole.plan)
         modules += [for_target(k, own.options.target) for k in kernels] if chosen else kernels
@@ -269,7 +274,7 @@ class _LaidOut(NamedTuple):
     @property
     def symbols(self) -> Sequence[str]:
         """The functions of the kernels."""
-        return self.run.tables.symbols
+        return self.run.symbols
 
 
 def _laid_out(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from clew.libraries.entry import Argument, InState, Move, Place, Run, SizeWords
 from clew.libraries.frame import WEIGHTS, Here, Numbers, Sized, Symbol, Tables, tables_of
 from clew.libraries.interface import Interface, Tensor
 from clew.libraries.sizing import Sizing
+from clew.libraries.state_places import StatePlaces
+from clew.libraries.straight import StraightCall, is_straight, straight_calls
 from clew.libraries.weights import Weights
 from clew.libraries.whole_program import Given, Kept, Made, WholeProgram
 from clew.machine.costs import DEFAULTS, FS_PER_NS
@@ -76,6 +79,7 @@ class Parts:
         """Returns the run."""
         plan, outputs = self._whole.plan, self._interface.outputs
         results = self._results()
+        straight = is_straight(plan, self._bound, self.threads)
         direct: dict[int, int] = {}
         for number, place in enumerate(results):
             if (
@@ -86,9 +90,16 @@ class Parts:
             ):
                 direct[place.number] = number
         bases: list[Place] = [self._given(p) for p in self._whole.inputs]
+        states = None
+        if straight and not any(isinstance(place, Given) for place in results):
+            states = StatePlaces(self._interface, self._whole, bases, self._end)
+            self._reserve(states.size_bytes)
+        early = {} if states is None else states.places
         specs: Sequence[BufferSpec | SizedSpec] = plan.outputs
         for number, spec in enumerate(specs):
-            if number in direct:
+            if number in early:
+                bases.append(early[number])
+            elif number in direct:
                 bases.append(Argument(True, direct[number]))
             else:
                 most = self._sizing.most(_bytes(spec), "a result")
@@ -102,7 +113,9 @@ class Parts:
             for number, place in enumerate(results)
             if not (isinstance(place, Made) and direct.get(place.number) == number)
         ]
-        moves += self._state_moves(bases[len(plan.inputs) :])
+        moves += self._state_moves(bases[len(plan.inputs) :], early)
+        if straight:
+            return self._straight_run(bases, moves, {} if states is None else states.moves)
         pool = self._reserve(_POOL_BYTES)
         n_chunks = 0 if self._bound.is_sized else len(self._bound.chunks)
         chunks = Here(self._reserve(native.CHUNK_BYTES * n_chunks))
@@ -125,6 +138,23 @@ class Parts:
         layers = [step.checked for step in plan.steps if step.code.checks]
         return Run(tables, bases, moves, layers, len(self._bound.loops), pool, words, shapes)
 
+    def _straight_run(
+        self, bases: list[Place], moves: Sequence[Move], after: Mapping[int, Sequence[Move]]
+    ) -> Run:
+        """Returns the run of a plan without tables. Other moves follow the steps of `after`."""
+        plan = self._whole.plan
+        assert isinstance(plan, SegmentPlan)
+        outside = len(bases) if self._outside else None
+        if self._outside:
+            bases.append(Argument(False, len(self._interface.inputs)))
+        calls = straight_calls(plan, self._bound, self._constants, outside)
+        parts: list[StraightCall | Move] = []
+        for step, own in itertools.groupby(calls, key=lambda call: call.step):
+            parts += own
+            parts += after.get(step, ())
+        self.workspace_bytes = self._end
+        return Run(None, bases, moves, (), 0, straight=parts)
+
     def _fills(self, spec: BufferSpec | SizedSpec, output: Tensor) -> bool:
         """Whether an output of the segment may be written directly to the caller's memory."""
         size_bytes = _bytes(spec)
@@ -137,15 +167,19 @@ class Parts:
         feed = {state.output for state in self._interface.states}
         return [place for n, place in enumerate(self._whole.outputs) if n not in feed]
 
-    def _state_moves(self, outputs: Sequence[Place]) -> list[Move]:
-        """Returns the copies that make new values the states. Values that lie in states are copied
-        before any state changes.
+    def _state_moves(self, outputs: Sequence[Place], early: Collection[int]) -> list[Move]:
+        """Returns the copies that make new values the states after a run, except for the segment's
+        outputs that become states earlier. Values that lie in states are copied before any state
+        changes.
         """
         first: list[Move] = []
         last: list[Move] = []
         for state in self._interface.states:
             size_bytes, target = state.tensor.most_bytes, InState(state.offset)
-            place = self._made(self._whole.outputs[state.output], outputs)
+            made = self._whole.outputs[state.output]
+            if isinstance(made, Made) and made.number in early:
+                continue
+            place = self._made(made, outputs)
             if place == target:
                 continue
             if isinstance(place, InState):

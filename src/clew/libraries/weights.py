@@ -15,11 +15,14 @@ MARK_BYTES: Final = 64
 
 
 class Weights:
-    """The constants of a library's runs, one behind the other. Runs share those of equal bytes."""
+    """The constants of a library's runs, one behind the other, each at a multiple of
+    `alignment_bytes`. Runs share those of equal bytes.
+    """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, alignment_bytes: int = ALIGNMENT_BYTES) -> None:
         self.mark = hashlib.sha512(f"{prefix} weights of clew".encode()).digest()
         self.size_bytes = 0
+        self._alignment_bytes = alignment_bytes
         self._arrays: dict[int, np.ndarray[Any, Any]] = {}
         self._known: dict[int, int] = {}
         self._equal: dict[bytes, int] = {}
@@ -32,12 +35,13 @@ class Weights:
             found = self._known[id(array)] = self._equal.setdefault(digest, self.size_bytes)
         if found == self.size_bytes:
             self._arrays[found] = array
-            self.size_bytes += _room(array)
+            self.size_bytes += self.size_at(found)
         return found
 
     def size_at(self, offset: int) -> int:
         """Returns the bytes that the array at an offset takes."""
-        return _room(self._arrays[offset])
+        least = 0 if offset else MARK_BYTES
+        return max(least, round_up(self._arrays[offset].nbytes, self._alignment_bytes))
 
     def contents(self) -> bytes:
         """Returns the bytes."""
@@ -53,10 +57,6 @@ class Weights:
         assert data.count(self.mark) == 1, "the marker occurs once, where the weights begin"
         start = data.index(self.mark)
         return data[:start] + self.contents() + data[start + self.size_bytes :]
-
-
-def _room(array: np.ndarray[Any, Any]) -> int:
-    return max(MARK_BYTES, round_up(array.nbytes, ALIGNMENT_BYTES))
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:

@@ -31,7 +31,8 @@ BLOCKED_IMAGE: Final = Demand(
 )
 IMAGE: Final = Demand("an image", lambda work, target: image_of(work.reduction) is not None)
 OWN_CHANNELS: Final = Demand(
-    "channels computed separately", lambda work, target: reads_own_channels(work.reduction)
+    "channels computed separately, as always where memory is scarce",
+    lambda work, target: reads_own_channels(work.reduction) or target.is_microcontroller,
 )
 
 

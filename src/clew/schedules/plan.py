@@ -10,7 +10,7 @@ from clew.loop.ir import Nest
 from clew.loop.schedule import Refusal, Schedule
 from clew.machine.target import Target
 from clew.schedules.library.blocks_of_sums import divide_sums
-from clew.schedules.library.images import is_padding, reads_own_channels
+from clew.schedules.library.images import is_padding, is_widening, reads_own_channels
 from clew.schedules.library.shared_work import share_work
 from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request, Wish
@@ -111,7 +111,7 @@ class Planner:
         if schedule is not None:
             return schedule
         schedule = Schedule(nest)
-        _inline(schedule)
+        _inline(schedule, self.target)
         roots = _roots(schedule)
         # A rule may move some stages into the loops of their reader. These come last, and only if
         # they still have their own loops.
@@ -134,7 +134,7 @@ class Planner:
         Errors: S050.
         """
         schedule = Schedule(nest)
-        _inline(schedule)
+        _inline(schedule, self.target)
         made = self._taken("melt", Work.whole(schedule))
         assert made is not None
         return made
@@ -193,19 +193,25 @@ class Planner:
         return made
 
 
-def _inline(schedule: Schedule) -> None:
+def _inline(schedule: Schedule, target: Target) -> None:
     """Inlines stages that are cheap to compute where they are read.
 
     It keeps reductions, outputs, operands of a sum of products (each is read many times), costly
-    values with several readers, quotients of a row's reduced value, and tables.
+    values with several readers, quotients of a row's reduced value, and tables. On
+    microcontrollers, whose memory is scarce, padding of single channels and wider copies of
+    operands are not kept either.
     """
+    scarce = target.is_microcontroller
     for name in reversed(list(stage_infos(schedule))):
         infos = stage_infos(schedule)
         info = infos[name]
         if info.is_reduction or info.is_output or any(r not in infos for r in info.readers):
             continue
         anchors = [infos[r] for r in info.readers if infos[r].is_anchor]
-        if anchors and not (is_padding(info) and reads_own_channels(anchors[0])):
+        if anchors and not (
+            (is_padding(info) and (reads_own_channels(anchors[0]) or scarce))
+            or (scarce and is_widening(info))
+        ):
             continue
         read_again = len(info.readers) > 1 or any(infos[r].is_reduction for r in info.readers)
         if info.is_costly and read_again and len(info.readers) > 1:

@@ -94,7 +94,7 @@ class _Turner(FormRewriter):
             turned = rebuild(old, [plain])
             self._converted[turned.id] = plain
             return turned
-        return self._reduced(old) or super().rewrite_call(old, new)
+        return self._reduced(old) or self._dense(old) or super().rewrite_call(old, new)
 
     def ends(self, old: Call) -> bool:
         """Whether a transpose puts channels first that are there already."""
@@ -168,6 +168,38 @@ class _Turner(FormRewriter):
             return None
         turned = old.attrs.with_(axes=tuple(range(2, rank)))
         return Call(old.op, [self.form(image, old)], turned)
+
+    def _dense(self, old: Call) -> Expr | None:
+        """Returns a dense layer over all elements of an image in the other form, with the inputs of
+        its weights in that order; None for other calls.
+        """
+        if old.op_name != "nn.dense" or not isinstance(old.args[0], Call):
+            return None
+        flat, weight = old.args[0], self.memo[old.args[1].id]
+        if flat.op_name != "reshape" or not isinstance(weight, Constant):
+            return None
+        image = flat.args[0]
+        if not self.has_form(image) or not isinstance(image.type, TensorType):
+            return None
+        follows = self.is_formed(self.memo[image.id]) or _turns(image, to_last)
+        batch, *sizes = image.tensor.shape
+        if not follows or flat.tensor.rank != 2 or flat.tensor.shape[0] != batch:
+            return None
+        if not all(isinstance(size, int) for size in sizes) or weight.tensor.layout:
+            return None
+        inputs = 0 if old.attrs.get("weight_layout") == "KN" else 1
+        whole, axes = weight.tensor.concrete, to_first(len(sizes) + 1)[1:]
+        first, last = ((whole[0],), ()) if inputs else ((), (whole[1],))
+        order = tuple(axis - 1 + inputs for axis in axes)
+        order = (0, *order) if inputs else (*order, len(sizes))
+        turned = weight.derived(
+            f"turned from {sizes}",
+            weight.tensor,
+            lambda x: x.reshape(*first, *sizes, *last).transpose(order).reshape(whole),
+        )
+        value = get_op("reshape")(self.form(image, old), shape=flat.tensor.shape)
+        rest = [self.plain(self.memo[a.id], a, old) for a in old.args[2:]]
+        return Call(old.op, [value, turned, *rest], old.attrs)
 
 
 def _turns(value: Expr, order: Callable[[int], tuple[int, ...]]) -> bool:

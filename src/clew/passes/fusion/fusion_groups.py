@@ -454,8 +454,8 @@ class Grouper:
         return all(_at_strides(a, inside) for a in anchor.args)
 
     def _is_folded_padding(self, group: Group) -> bool:
-        """Whether a group only pads the image of a depthwise convolution, where memory is too
-        scarce for a padded copy.
+        """Whether a group only pads the image of a convolution with one input channel for each
+        output channel, where memory is too scarce for a padded copy.
         """
         target = self._ctx.target
         return (
@@ -463,7 +463,7 @@ class Grouper:
             and target.is_microcontroller
             and len(group.members) == 1
             and group.root.op_name == "pad"
-            and all(map(_is_depthwise, self._users[group.root.id]))
+            and all(map(_has_one_input, self._users[group.root.id]))
         )
 
     def _is_operand_of_tail(self, group: Group) -> bool:
@@ -547,11 +547,10 @@ class Grouper:
                 del self._group[view.id]
 
 
-def _is_depthwise(user: Expr) -> bool:
+def _has_one_input(user: Expr) -> bool:
     if not isinstance(user, Call) or not isinstance(user.op, Op) or not user.op.traits.convolves:
         return False
-    of_one_channel = user.args[1].tensor.shape[1] == 1
-    return bool(user.attrs.get("groups", 1) > 1 and of_one_channel)
+    return bool(user.args[1].tensor.shape[1] == 1)
 
 
 def _is_chosen(call: Call, target: Target | None) -> bool:

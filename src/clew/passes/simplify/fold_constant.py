@@ -59,7 +59,9 @@ class FoldConstant(Pass):
 
     Weights stored in at most 8 bits are widened here as well, which makes runs fastest. If all of
     these in a function would grow by more than `max_widened_bytes` in total, the large ones remain
-    narrow, and each run widens them one after the other.
+    narrow, and each run widens them one after the other. On microcontrollers, what computes with
+    other values than constants gets the narrow weights in any case: flash is scarce, and kernels
+    widen them as they read them.
 
     Sizes that are read off a shape are constants if they are known, even if others are not.
 
@@ -92,6 +94,9 @@ class _Folder(ConstantBinder):
         self._ctx = ctx
         self._uses: dict[int, int] = {}
         self._keeps_narrow = False
+        # Casts of narrow weights, by their values.
+        self._narrow: dict[int, Call] = {}
+        self._is_scarce = ctx.target is not None and ctx.target.is_microcontroller
         # The remaining budget of operations for sums and products: folding prepares weights, it
         # does not run the model.
         self._operations_left = current().folded_operations
@@ -121,19 +126,35 @@ class _Folder(ConstantBinder):
         sizes = _sizes_read(new)
         if sizes is not None and all(isinstance(d, int) for d in sizes):
             return Constant(np.asarray(sizes, np.int64))
+        folded = self._folded(old, new)
+        if folded is None:
+            return self._with_narrow(old, new)
+        if self._is_scarce and isinstance(folded, Constant) and _more_bytes(new):
+            with self.covers(old, *old.args):
+                self._narrow[folded.id] = new if new is old else new.with_args(new.args)
+        self._release(old)
+        return folded
+
+    def _folded(self, old: Call, new: Call) -> Expr | None:
+        """Returns the value of a call; None if it is left to the run."""
         if not isinstance(new.op, Op) or not all(isinstance(a, Constant) for a in new.args):
-            return new
+            return None
         new = new.op.resolve(new)
         assert isinstance(new.op, Op)
         args: Sequence[Constant] = new.args  # type: ignore[assignment]
         if not self._foldable(old, new, args):
-            return new
+            return None
         with self.covers(old, *old.args):
-            folded = self._fold(old, new, args)
-        if folded is None:
+            return self._fold(old, new, args)
+
+    def _with_narrow(self, old: Call, new: Call) -> Call:
+        """Returns a call with casts of narrow weights instead of the widened ones."""
+        args = [self._narrow.get(a.id, a) for a in new.args]
+        if all(a is b for a, b in zip(args, new.args, strict=True)):
             return new
-        self._release(old)
-        return folded
+        if all(a is b for a, b in zip(args, old.args, strict=True)):
+            return old
+        return Call(new.op, args, new.attrs)
 
     def _foldable(self, old: Call, new: Call, args: Sequence[Constant]) -> bool:
         assert isinstance(new.op, Op)
@@ -242,13 +263,18 @@ def _sizes_read(call: Call) -> Sequence[Dim] | None:
 
 def _widened_bytes(call: Call) -> int:
     """Returns how many more bytes a large stored parameter takes in the dtype it is cast to."""
+    more = _more_bytes(call)
+    return more if more > LEAST_WIDENED_BYTES else 0
+
+
+def _more_bytes(call: Call) -> int:
+    """Returns how many more bytes a stored parameter takes in the dtype it is cast to."""
     if call.op_name != "cast" or not isinstance(call.args[0], Constant) or call.args[0].is_splat:
         return 0
     stored = call.args[0].tensor
     if bits(stored.dtype) > 8 or stored.dtype == "bool":
         return 0
-    more = call.tensor.size_bytes - stored.size_bytes
-    return more if more > LEAST_WIDENED_BYTES else 0
+    return max(0, call.tensor.size_bytes - stored.size_bytes)
 
 
 def _all_equal(data: np.ndarray[Any, Any]) -> bool:

@@ -111,6 +111,21 @@ def transpose_that_moves_nothing(found: Match) -> Expr | None:
     return get_op("reshape")(found[_x], shape=found.root.type.shape)
 
 
+@rule(is_op("sum", "max", "min")(_x), EXACT)
+def reduction_of_single_elements(found: Match) -> Expr | None:
+    """Turns a reduction over axes of one element into a reshape. Sums of floats stay: a sum is 0
+    where its only element is -0.
+    """
+    call, x = found.root, found[_x].tensor
+    assert isinstance(call, Call)
+    if call.tensor.dtype != x.dtype or (call.op_name == "sum" and not is_integer(x.dtype)):
+        return None
+    axes = found.attrs.axes
+    if not axes or not all(x.shape[axis] == 1 for axis in axes):
+        return None
+    return get_op("reshape")(found[_x], shape=call.tensor.shape)
+
+
 # --- two merged into one ---
 
 _inner_reshape = is_op("reshape")(_x)
@@ -402,6 +417,7 @@ RULES: Final[tuple[Rule, ...]] = (
     slice_of_slice,
     slice_of_selected,
     transpose_that_moves_nothing,
+    reduction_of_single_elements,
     clip_of_clip,
     relu_of_relu,
     negative_of_negative,

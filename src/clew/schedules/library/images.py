@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from clew.ir.dims import Dim, typical
+from clew.ir.types import bits
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.schedules.stages import StageInfo
 from clew.support.dataclass import dataclass
 from clew.te import roles
-from clew.te.expr import Imm, Inlined, Scalar, Select
+from clew.te.expr import Cast, Imm, Inlined, Load, Scalar, Select
 
 _BLOCKED: Final = (roles.BATCH, roles.BLOCK, roles.LINE, roles.PIXEL, roles.LANE)
 _PLAIN: Final = (roles.BATCH, roles.CHANNEL, roles.LINE, roles.PIXEL)
@@ -86,3 +87,14 @@ def is_padding(info: StageInfo) -> bool:
     if not isinstance(value, Select):
         return False
     return isinstance(value.b, Imm) and not info.is_reduction
+
+
+def is_widening(info: StageInfo) -> bool:
+    """Whether a stage is a copy of integers with more bits."""
+    value: Scalar = info.store.value
+    while isinstance(value, Inlined):
+        value = value.value
+    if not isinstance(value, Cast) or not isinstance(value.a, Load):
+        return False
+    made, read = info.store.buffer.dtype, value.a.dtype
+    return {made[0], read[0]} <= {"i", "u"} and bits(made) > bits(read)
