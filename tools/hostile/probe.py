@@ -9,7 +9,6 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
