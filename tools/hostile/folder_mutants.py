@@ -15,7 +15,7 @@ from hostile.mutants import FLOATS, INTS, TEXTS, blind
 
 _BLIND: Final = 0.2
 _LENGTH: Final = struct.Struct("<Q")
-_ODD: Final = (
+_ODD: Final[tuple[Any, ...]] = (
     None, True, [], {}, [[]], [None], {"a": 1}, [10**9] * 3, "\ud800", "a" * 5000, 2**64,
     *INTS, *FLOATS, *TEXTS,
 )  # fmt: skip
