@@ -4,6 +4,7 @@
     python tools/mutate.py 1 --from 4711 --show          one mutant again, with its traceback
     python tools/mutate.py 100000 --tflite               of TFLite files
     python tools/mutate.py 100000 --gguf                 of GGUF files
+    python tools/mutate.py 100000 --folder               of folders of a language model
 
 Each mutant is read; a share of the readable ones is compiled with small budgets and run behind
 guard pages. Every outcome except a result or a coded error is a defect: an exception without a
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hostile import gguf_corpus, tflite_corpus
+from hostile import folder_corpus, gguf_corpus, tflite_corpus
 from hostile.corpus import Seed, seeds
 from hostile.probe import Ending, Probe, Watch, lay_out
 
@@ -211,8 +212,8 @@ def _work(probe: Probe, first: int, end: int, into: int, state: mmap.mmap) -> No
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.chdir(probe.folder / "model")
         places = [ROOT, sys.prefix, sys.base_prefix, sysconfig.get_paths()["purelib"]]
-        readable = (*map(str, places), "/proc", "/sys", "/usr/lib", "/lib", "/dev/null")
-        watch = Watch((str(probe.folder / "model"),), readable)
+        readable = (*map(str, places), "/proc", "/sys", "/usr/lib", "/lib")
+        watch = Watch((str(probe.folder / "model"), os.devnull), readable)
         watch.install()
         tempfile.tempdir = str(probe.folder / "model")
         quiet = os.open(os.devnull, os.O_WRONLY)
@@ -248,11 +249,14 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a small corpus")
     parser.add_argument("--tflite", action="store_true", help="mutate TFLite files")
     parser.add_argument("--gguf", action="store_true", help="mutate GGUF files")
+    parser.add_argument("--folder", action="store_true", help="mutate a language model's folder")
     parser.add_argument("--files", type=Path, help="a folder of more TFLite files")
     parser.add_argument("--show", action="store_true", help="print every outcome")
     given = parser.parse_args()
     if given.gguf:
         corpus = gguf_corpus.seeds()
+    elif given.folder:
+        corpus = folder_corpus.seeds()
     else:
         corpus = tflite_corpus.seeds(given.files) if given.tflite else seeds(given.quick)
     path = (given.out or Path("none")) / "result.json"

@@ -40,8 +40,10 @@ def test_greedy_tokens(kind: str, tmp_path: Path) -> None:
         found = clew.generate(ours, ids, max_tokens=50)
         assert [list(r.ids) for r in found] == expected
     assert len({token for row in expected for token in row}) > 9  # no model of few tokens
-    looked_up = clew.generate(ours, ids[0].tolist(), max_tokens=50, lookup=4)
-    assert list(looked_up.ids) == expected[0]
+    assert ours.wiring.verifies == (kind != "mamba2")  # a recurrent state cannot be cut
+    if ours.wiring.verifies:
+        looked_up = clew.generate(ours, ids[0].tolist(), max_tokens=50, lookup=4)
+        assert list(looked_up.ids) == expected[0]
 
 
 def test_beams(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import contextlib
 import os
 import random
 import sys
+import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,9 +23,10 @@ from clew.runtime.drawing import draw as draw_inputs
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
-from hostile import gguf_mutants, mutants, tflite_mutants
+from hostile import folder_corpus, folder_mutants, gguf_mutants, mutants, tflite_mutants
 from hostile.codes import OURS
 from hostile.corpus import Seed, network
+from hostile.folder_mutants import fields
 from hostile.mutants import INTS, blind
 
 BUDGETS: Final = Budgets(
@@ -38,6 +39,7 @@ _MUTANTS: Final = {
     "onnx": mutants.mutant,
     "tflite": tflite_mutants.mutant,
     "gguf": gguf_mutants.mutant,
+    "folder": folder_mutants.mutant,
 }
 SECRET: Final = b"SECRETSECRETSECRET" * 8
 
@@ -134,6 +136,8 @@ class Probe:
     def __post_init__(self) -> None:
         self._models = [s.data for s in self.seeds if s.kind in _MUTANTS]
         _nest()  # the first compilation of a process reads the machine's costs from the cache
+        if any(s.kind == "folder" for s in self.seeds):
+            _decoder()  # before a worker limits what may be read
 
     def files(self, number: int) -> tuple[Seed, dict[str, bytes], random.Random]:
         """Returns a mutant's files, their origin, and the random state for further draws."""
@@ -183,6 +187,8 @@ class Probe:
                 return self._saved(path, draw)
             case "steps":
                 return _steps(path)
+            case "folder":
+                return self._folder(path.parent, draw)
             case "text":
                 module = clew.load(path.with_suffix(".txt"))
             case _:
@@ -201,6 +207,21 @@ class Probe:
             limits=BUDGETS,
         )
         compiled.run(_inputs(compiled, seed, draw))
+        return "ran"
+
+    def _folder(self, folder: Path, draw: random.Random) -> str:
+        """Reads a language model and its texts; generates some tokens with a share of them."""
+        module = clew.load(folder)
+        model = clew.language_model(_decoder(), folder=folder)
+        ids = model.encode("hé\n")
+        model.decode([*ids, 1, 259])
+        if draw.random() >= self.share:
+            return "loaded"
+        if draw.random() < 0.3:
+            made = clew.compile(module, opt_level=1, threads=1, cache=False, limits=BUDGETS)
+            model = clew.language_model(made, folder=folder)
+        prompt = draw.choice(("hé", [5, 6], [{"role": "user", "content": "hé"}]))
+        clew.generate(model, prompt, max_tokens=4, stop=["\n"])
         return "ran"
 
     def _saved(self, path: Path, draw: random.Random) -> str:
@@ -226,23 +247,23 @@ def _nest() -> Any:
     return clew.compile(network(), threads=1, cache=False).build.uses[0].source.nest
 
 
+@cache
+def _decoder() -> Any:
+    """Returns the model of the corpus's folder, to read damaged texts with."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in folder_corpus.good().items():
+            (Path(folder) / name).write_bytes(data)
+        return clew.compile(folder, opt_level=1, threads=1, cache=False)
+
+
 def _resealed(path: Path, draw: random.Random) -> None:
     """Damages a saved model's text behind a checksum that fits."""
     container = read_container(path)
     for _ in range(draw.choice((1, 1, 3))):
-        owner, key = draw.choice(list(_fields(container.text)))
+        owner, key = draw.choice(list(fields(container.text)))
         owner[key] = draw.choice([None, True, "x", [], {}, 1.5, *INTS, owner[key]])
     with contextlib.suppress(ValueError):
         write_container(path, container.text, list(container.blobs))
-
-
-def _fields(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields owner and key of every value of a JSON text."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in list(items):
-        yield value, key
-        if isinstance(inner, (dict, list)):
-            yield from _fields(inner)
 
 
 def _keeps_secret(module: Any) -> None:

@@ -130,7 +130,8 @@ def _found(model: Any) -> tuple[Format, Any]:
             open_plain(os.fspath(model)).close()
     except OSError as error:
         suffixes = ", ".join(f.suffix for f in all_formats() if f.suffix)
-        hint = f"the suffix of a model is one of {suffixes}"
+        folders = " or ".join(f.what for f in all_formats() if not f.suffix)
+        hint = f"give a file ({suffixes}), or a folder with {folders}"
         raise InputError("I002", f"{shown} cannot be read: {reason_of(error)}", hint=hint) from None
     raise _not_read(f"{shown} is", kind or kind_of_name(model))
 

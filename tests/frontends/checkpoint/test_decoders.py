@@ -260,6 +260,7 @@ def damaged(table: dict[str, Any], data: bytes = b"\0" * 16) -> bytes:
         damaged({"a": {"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}}),
         damaged({"a": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 16]}}),
         damaged({"a": {"dtype": "Q9", "shape": [4], "data_offsets": [0, 16]}}),
+        damaged({"a": {"dtype": ["F32"], "shape": [4], "data_offsets": [0, 16]}}),
         damaged({"a": {"dtype": "F32", "shape": "4", "data_offsets": [0, 16]}}),
         damaged({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0.0, 16]}}),
     ],
