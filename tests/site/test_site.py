@@ -1,4 +1,4 @@
-"""The documentation site: its reference, its recorded example, and that it builds without a warning."""
+"""The documentation site: its reference, its recorded example, its warnings and its links."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def @main(
 
 def _module(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"clew_site_{name}", SITE / f"{name}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
@@ -99,7 +100,8 @@ def test_a_recorded_trace_in_panes(tmp_path: Path) -> None:
     assert {row["us"] for row in rows["Loops"] + rows["Instructions"]} == {7.0}
     assert {n for row in rows["Instructions"] for n in row["layers"]} == {0, 1}
     led = [row for row in rows["Instructions"] if "loop" in row]
-    assert led and all(rows["Loops"][row["loop"]]["layers"] == row["layers"] for row in led)
+    assert led
+    assert all(rows["Loops"][row["loop"]]["layers"] == row["layers"] for row in led)
 
 
 def test_it_builds_without_a_warning_and_all_links_lead_somewhere(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step) return;
       event.preventDefault();
-      const at = lines.findIndex((line) => line.classList.contains("at"));
+      const last = lines.findIndex((line) => line.classList.contains("at"));
+      const seen = (line) => line.classList.contains("on") && line.offsetTop > body.scrollTop;
+      const at = last < 0 ? lines.findIndex(seen) - step : last;
       for (let n = at + step; n >= 0 && n < lines.length; n += step) {
         if (!rows[n].layers.length) continue;
         take(n);

@@ -63,7 +63,11 @@ def find(page: str) -> Path:
         )
     known = _pages(folder)
     if page not in known:
-        raise InputError("I518", f"the documentation has no page {page!r}", hint=did_you_mean(page, known, "pages"))
+        raise InputError(
+            "I518",
+            f"the documentation has no page {page!r}",
+            hint=did_you_mean(page, known, "pages"),
+        )
     return folder / f"{page}.html"
 
 
@@ -78,5 +82,7 @@ def _pages(folder: Path) -> list[str]:
     found = []
     for place, _, files in os.walk(folder):
         inside = Path(place).relative_to(folder)
-        found += [(inside / name).with_suffix("").as_posix() for name in files if name[-5:] == ".html"]
+        found += [
+            (inside / name).with_suffix("").as_posix() for name in files if name[-5:] == ".html"
+        ]
     return sorted(found)
