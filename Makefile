@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.installed-demo
 BENCH  := $(VENV)/.installed-bench
-SITE   := $(VENV)/.installed-docs
+SITE   := $(VENV)/.installed-site
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PAGE   := hatch_build.py tools/build_explorer.py $(wildcard frontend/*.json frontend/*.mjs frontend/*.html) \
           $(shell find frontend/src)
@@ -36,7 +36,7 @@ $(BENCH): pyproject.toml $(PAGE) $(STAMP)
 setup: $(STAMP) ## create .venv and install clew with its test dependencies
 
 $(SITE): pyproject.toml $(PAGE) $(STAMP)
-	$(PIP) install --editable '.[docs]'
+	$(PIP) install --editable '.[site]'
 	@touch $@
 
 demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, trace one layer

@@ -75,14 +75,19 @@ def record() -> dict[str, Any]:
     rows = {row.layer: row for row in profile.layers}
     named = [rows[layer["name"]] for layer in trace["layers"]]
     layers = [{"name": row.layer, "type": row.op, "us": round(row.ns / 1e3, 2)} for row in named]
-    return {"machine": f"{host().cpu}, one thread", "layers": layers, "panes": panes(trace)}
+    times = {kernel.name: kernel.ns / 1e3 for kernel in profile.kernels}
+    shown = panes(trace, times)
+    return {"machine": f"{host().cpu}, one thread", "layers": layers, "panes": shown}
 
 
 Row = dict[str, Any]
 
 
-def panes(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the panes from the imported graph to the instructions, each with its rows."""
+def panes(trace: Mapping[str, Any], times_us: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Returns the panes from the imported graph to the instructions, each with its rows.
+
+    A row of a kernel has the kernel's time, so that the page shows the kernels that matter first.
+    """
     changed = [stage for stage in trace["stages"] if stage["changed"]]
     position = {layer["name"]: n for n, layer in enumerate(trace["layers"])}
     origins = [[position[layer]] if layer in position else [] for _, layer, *_ in trace["sources"]]
@@ -95,23 +100,33 @@ def panes(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
         for node in stage["nodes"]:
             at[node["line"]].append(node)
         lines = enumerate(stage["text"].splitlines(), 1)
-        return [{"text": text, "layers": layers_of(at[n])} for n, text in lines]
+        return [
+            {"text": text, "layers": layers_of(at[n]), "us": max(map(us, at[n]), default=0.0)}
+            for n, text in lines
+        ]
 
     nodes = {node["id"]: node for node in changed[-1]["nodes"]}
+    us_of = {op: times_us.get(k["name"], 0.0) for k in trace["kernels"] for op in k["ops"]}
+
+    def us(node: Mapping[str, Any]) -> float:
+        return us_of.get(node["id"], 0.0)
+
     loops: list[Row] = []
     code: list[Row] = []
     for kernel in trace["kernels"]:
         whole = layers_of(nodes[op] for op in kernel["ops"])
+        time = times_us.get(kernel["name"], 0.0)
         of_line: dict[int, set[str]] = defaultdict(set)
         for line, stage in kernel["loop_stages"]:
             of_line[line].add(stage)
         first = len(loops)
         for n, text in enumerate(kernel["loops"], 1):
             ops = {kernel["ops"][kernel["stage_ops"][stage]] for stage in of_line[n]}
-            loops.append({"text": text, "layers": layers_of(nodes[op] for op in ops) or whole})
-        code.append({"text": f"{kernel['name']}:", "layers": whole})
+            layers = layers_of(nodes[op] for op in ops) or whole
+            loops.append({"text": text, "layers": layers, "us": time})
+        code.append({"text": f"{kernel['name']}:", "layers": whole, "us": time})
         for address, text, line in kernel["asm"]:
-            row: Row = {"text": f"{address:5x}  {text}", "layers": whole}
+            row: Row = {"text": f"{address:5x}  {text}", "layers": whole, "us": time}
             if line:
                 row |= {"loop": first + line - 1, "layers": loops[first + line - 1]["layers"]}
             code.append(row)

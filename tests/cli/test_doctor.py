@@ -12,7 +12,7 @@ import pytest
 from clew.cli import app, doctor
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-OURS = {"test", "models", "exports", "bench", "demo", "dev"}
+OURS = {"test", "models", "exports", "bench", "demo", "dev", "site"}
 
 
 def _run(capsys: pytest.CaptureFixture[str], *typed: str) -> tuple[int, str]:

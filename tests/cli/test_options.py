@@ -25,7 +25,7 @@ from clew.support.trust import set_default_trust
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {name: app.command(name) for name in app._COMMANDS}
 # These take no model.
-COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine", "doctor"})
+COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine", "doctor", "docs"})
 STEPS = "fuse(outer='relu.i0', inner='relu.i1')"
 TINY = """clew 1
 def @main(

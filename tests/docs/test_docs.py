@@ -191,6 +191,7 @@ def source_files() -> frozenset[str]:
             "tests",
             "benchmarks",
             "docs",
+            "site",
             "frontend/src",
             "frontend/test",
         )

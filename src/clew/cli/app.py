@@ -160,6 +160,7 @@ _GROUPS: Final = {
             "doctor",
             "Check the installation: machine, folders, versions, extras, and a self-test.",
         ),
+        "docs": _Place("docs", "docs", "Open the documentation, which needs no network."),
     },
 }
 """The commands, by purpose."""

@@ -37,6 +37,7 @@ EXTRAS: Final = {
     "torch": "PyTorch modules, and clew as a backend of torch.compile",
     "onnxruntime": "ONNX Runtime as a backend and for comparisons",
     "openvino": "OpenVINO as a backend",
+    "docs": "the documentation, for clew docs",
 }
 """What each extra of the package adds."""
 

@@ -1,0 +1,1 @@
+"""clew's documentation, built: `clew docs` opens the pages in this folder."""
