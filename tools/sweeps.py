@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = Path(__file__).resolve().parents[1] / "tests" / "sweeps.toml"
-CASES_SECONDS: Final = 1.0
+CASES_SECONDS: Final = 0.6
 MANY: Final = 5
 _SHARES: Final = (1, 2, 3, 4, 6, 8, 12, 24)
 _LEAST: Final = 2
 """Cases that run at each commit at least."""
-_FEW: Final = ((6.0, 8), (3.0, 6), (1.5, 4), (0.7, 3), (0.35, 2))
+_FEW: Final = ((4.0, 8), (2.0, 6), (1.0, 4), (0.5, 3), (0.25, 2))
 """Seconds of tests with few cases, and of how many commits one runs them."""
 _LINE: Final = re.compile(r"\s*([\d.]+)s (?:call|setup|teardown)\s+tests/(\S+?::[\w:]+)(\[.*)?")
 _HEAD: Final = """\

@@ -114,8 +114,8 @@ def test_buffers_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_piece_of_work_that_no_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
     right = division._evenly
 
-    def short(count: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        size, parts = right(count, most)
+    def short(count: Any, most: Any, exact: Any = False) -> tuple[np.ndarray, np.ndarray]:
+        size, parts = right(count, most, exact)
         return size, parts - (most > 1)
 
     monkeypatch.setattr(division, "_evenly", short)

@@ -81,13 +81,13 @@ READ: dict[str, tuple[list[Any], str, dict[str, Array]]] = {
         [JOINED, node("ReduceMean", "present_k axis", "y")], "present_k y", {"axis": ints(1)},
     ),
     "multiplied": ([JOINED, node("MatMul", "present_k w", "y")], "present_k y", {"w": drawn(5, 9)}),
-}  # fmt: skip
-# Operators that do more than map the elements of an empty state.
-NOT_SERVED: dict[str, tuple[list[Any], str, dict[str, Array]]] = {
+    "product": ([JOINED, node("MatMul", "past_k w", "y")], "present_k y", {"w": drawn(5, 9)}),
     "sum": ([JOINED, node("ReduceSum", "past_k axis", "y")], "present_k y", {"axis": ints(1)}),
     "maximum": ([JOINED, node("ReduceMax", "past_k axis", "y")], "present_k y", {"axis": ints(1)}),
     "softmax": ([JOINED, node("Softmax", "past_k", "y", axis=1)], "present_k y", {}),
-    "product": ([JOINED, node("MatMul", "past_k w", "y")], "present_k y", {"w": drawn(5, 9)}),
+}  # fmt: skip
+# Operators that do more than map the elements of an empty state.
+NOT_SERVED: dict[str, tuple[list[Any], str, dict[str, Array]]] = {
     "repeated": ([JOINED, node("Tile", "past_k r", "y")], "present_k y", {"r": ints(1, 2, 1)}),
     "element": ([JOINED, node("Gather", "past_k at", "y", axis=1)], "present_k y", {"at": ints(0)}),
 }

@@ -20,8 +20,8 @@ def test_shares() -> None:
     assert sweeps.shares(lines, before) == {
         "a/test_x.py::test_many": 6,  # no more, so that two cases run
         "a/test_x.py::test_long": 4,
-        "a/test_x.py::TestKind::test_one": 6,
-        "a/test_x.py::test_quick": 2,
+        "a/test_x.py::TestKind::test_one": 8,
+        "a/test_x.py::test_quick": 3,
         "b/test_y.py": 8,
         "b/test_y.py::test_of_a_swept_file": 8,
         "c/test_z.py::test_left_out": 3,

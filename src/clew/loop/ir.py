@@ -298,12 +298,16 @@ class Nest(Brief):
 
     @property
     def temporaries(self) -> tuple[Buffer, ...]:
-        """The buffers that are neither inputs nor outputs, in order of first use."""
+        """The buffers that are neither inputs nor outputs, in order of the first store. Last are
+        those that nothing stores to, because the axis that they are computed over is empty.
+        """
         known = {id(b) for b in (*self.inputs, *self.outputs)}
         found: dict[int, Buffer] = {}
-        for stmt in walk(self.body):
-            if isinstance(stmt, Store) and id(stmt.buffer.root) not in known:
-                found.setdefault(id(stmt.buffer.root), stmt.buffer.root)
+        stored = (stmt.buffer for stmt in walk(self.body) if isinstance(stmt, Store))
+        loaded = (load.source for _, load in reads(self.body))
+        for buffer in (b for uses in (stored, loaded) for b in uses if isinstance(b, Buffer)):
+            if id(buffer.root) not in known:
+                found.setdefault(id(buffer.root), buffer.root)
         return tuple(found.values())
 
     @property

@@ -74,7 +74,7 @@ def test_the_schedule_steps_replay_to_the_code(block: Session) -> None:
         assert view.steps[-1].text in (SIMPLIFIED, steps[-1].text if steps else "")
         assert {s.primitive for s in steps} <= set(view.primitives)
     assert view.primitives["split"].startswith(
-        "split(loop: str, factor: int, tail: str = 'peel', inside: int = 0)\n"
+        "split(loop: str, factor: int, tail: str = 'peel', inside: int = 0, rest: int = 0)\n"
     )
 
 
