@@ -86,7 +86,7 @@ READ: dict[str, tuple[list[Any], str, dict[str, Array]]] = {
     "maximum": ([JOINED, node("ReduceMax", "past_k axis", "y")], "present_k y", {"axis": ints(1)}),
     "softmax": ([JOINED, node("Softmax", "past_k", "y", axis=1)], "present_k y", {}),
 }  # fmt: skip
-# Operators that do more than map the elements of an empty state.
+# Operators that divide by the length of a state, or read an element of it.
 NOT_SERVED: dict[str, tuple[list[Any], str, dict[str, Array]]] = {
     "repeated": ([JOINED, node("Tile", "past_k r", "y")], "present_k y", {"r": ints(1, 2, 1)}),
     "element": ([JOINED, node("Gather", "past_k at", "y", axis=1)], "present_k y", {"at": ints(0)}),

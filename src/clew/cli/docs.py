@@ -83,6 +83,6 @@ def _pages(folder: Path) -> list[str]:
     for place, _, files in os.walk(folder):
         inside = Path(place).relative_to(folder)
         found += [
-            (inside / name).with_suffix("").as_posix() for name in files if name[-5:] == ".html"
+            (inside / name).with_suffix("").as_posix() for name in files if name.endswith(".html")
         ]
     return sorted(found)

@@ -816,7 +816,7 @@ def _shown_on_host(step: RunHost, array: Any) -> Any:
 
 
 def _host_runner(step: RunHost) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Returns what runs a host step on its inputs, as `_on_host`."""
+    """Returns the function that runs a host step on its inputs."""
     function = step.function
 
     def run(inputs: Sequence[Any]) -> Sequence[Any]:
@@ -825,19 +825,14 @@ def _host_runner(step: RunHost) -> Callable[[Sequence[Any]], Sequence[Any]]:
         except ClewError as error:
             error.layer = error.layer or ", ".join(step.layers[:3])
             raise
-        return result if type(result) is tuple else (result,)
+        return result if isinstance(result, tuple) else (result,)
 
     return run
 
 
 def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
     """Returns the results of a host step. Errors: those of its function, with the layer added."""
-    try:
-        result = step.function(*inputs)
-    except ClewError as error:
-        error.layer = error.layer or ", ".join(step.layers[:3])
-        raise
-    return result if isinstance(result, tuple) else (result,)
+    return _host_runner(step)(inputs)
 
 
 def _copy(copy: Copy, value: Any) -> Any:

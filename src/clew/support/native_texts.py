@@ -312,10 +312,10 @@ def read_decimals(
 
     if one is None:
         return numbers, go(0)
-    single_one = one
+    other = one
 
     def single(place: int) -> None:
-        numbers[place] = single_one(texts[place])
+        numbers[place] = other(texts[place])
 
     return numbers, _resumed(go, texts.size, single)
 

@@ -1,6 +1,7 @@
 """AlterLayout: lays tensors out for vectors and register tiles.
 
 The file is longer than others: layouts of all operators are decided in one walk over one memo.
+`packing.py` decides which weights are packed.
 """
 
 from __future__ import annotations
@@ -20,17 +21,10 @@ from clew.cost.policy.convolutions import USUAL_WINOGRAD_TILES, WINOGRAD_GAIN
 from clew.cost.policy.layouts import (
     BLOCKS_OF_CHANNELS,
     BLOCKS_OF_FEW_CHANNELS,
-    IMAGE_TO_PACK,
     LEAST_FILLED_BLOCKS,
     LEAST_FILLED_DEPTH,
     LONGER_BLOCKS_OF_GROUPS,
     LONGER_BLOCKS_OF_HALF_LINES,
-    MOST_TAPS_OF_PATCHES,
-    PIXELS_TO_PACK,
-    ROWS_TO_PACK,
-    ROWS_TO_PACK_ANY,
-    ROWS_TO_PACK_FAR,
-    ROWS_TO_PACK_SHORT,
     VECTORS_OF_CONV_PANELS,
     VECTORS_OF_DENSE_PANELS,
     VECTORS_OF_PANELS,
@@ -40,16 +34,20 @@ from clew.ir.dims import Dim, typical
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
-from clew.ir.types import TensorType, is_float, memory_bytes
+from clew.ir.types import TensorType, is_float
 from clew.ir.visit import post_order
-from clew.machine.target import Target
-from clew.machine.units import PAGE_BYTES
 from clew.ops.convolution.stages import product_group
 from clew.ops.math.matmul import MOST_BATCH_AXES, matrices_layout
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.attention_tiles import attention_fills_tiles
 from clew.passes.base import Pass, PassContext
+from clew.passes.convolution.packing import (
+    packs_filters,
+    packs_integers,
+    packs_matrix,
+    with_whole_groups,
+)
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.passes.precision.integer_operands import unturned
 from clew.patterns.exactness import REORDERED, Exactness
@@ -261,7 +259,7 @@ class _Alterer(Rewriter):
     def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args[:2]
         plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
-        if not plain or not _packable(old) or not self._packs(old):
+        if not plain or not packs_filters(old) or not self._packs(old):
             return None
         value = self.memo[data.id]
         channels, inner, groups = self._stored(old, value)
@@ -491,7 +489,7 @@ class _Alterer(Rewriter):
         """Returns the largest number of channels in a block that a convolution reads contiguously,
         or 0 if the convolution stays plain.
         """
-        packs = _packable(old) and old.args[0].tensor.rank == 4 and self._packs(old)
+        packs = packs_filters(old) and old.args[0].tensor.rank == 4 and self._packs(old)
         return self._lanes(old) if packs else 0
 
     def _is_joined(self, old: Expr) -> bool:
@@ -552,12 +550,12 @@ class _Alterer(Rewriter):
             by_rows = self._by_rows(old, data, others[0])
             if by_rows is not None:
                 return by_rows
-        weights = {n: w for n, w in enumerate(others) if _packable_matrix(old, w, target)}
+        weights = {n: w for n, w in enumerate(others) if packs_matrix(old, w, target)}
         if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return self._by_columns(old)
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
         lanes = self._lanes_of_sums(dtype)
-        free = not isinstance(units, int) and not _packs_integers(old, target)
+        free = not isinstance(units, int) and not packs_integers(old, target)
         if free or not self._packs(old) or lanes == 1:
             return self._by_columns(old)
         if 2 * typical(units) <= lanes:
@@ -570,8 +568,8 @@ class _Alterer(Rewriter):
             group = product_group(dtype) or product_group(weight.tensor.dtype)
             layouts.append(f"NK{block}n{group}k" if group else f"NK{block}n")
             args[1 + number] = self._packed(weight, old.attrs.weight_layout, layouts[-1])
-        if _packs_integers(old, target) and not isinstance(others[0], Constant):
-            args[0] = _with_whole_groups(args[0], -1, product_group(dtype))
+        if packs_integers(old, target) and not isinstance(others[0], Constant):
+            args[0] = with_whole_groups(args[0], -1, product_group(dtype))
         names = ("weight_layout", "parts_layout")[: len(layouts)]
         attrs = old.attrs.with_(**dict(zip(names, layouts, strict=True)), units=units)
         return Call(old.op, args, attrs)
@@ -652,7 +650,7 @@ class _Alterer(Rewriter):
         if a.rank < 2 or lead < 1 or lead > MOST_BATCH_AXES or old.attrs.b_layout != "KN":
             return None
         assert self._ctx.target is not None
-        if not _packs_integers(old, self._ctx.target):
+        if not packs_integers(old, self._ctx.target):
             whole = b.is_static and b.concrete[-2] % group == 0
             if not whole or not self._gains_by_packing(old):
                 return None
@@ -664,7 +662,7 @@ class _Alterer(Rewriter):
         matrix = unturned(old.args[1])
         left = self._to(self.memo[old.args[0].id], _PLAIN, old.args[0], old)
         packed = self._packed(matrix, "KN" if matrix is old.args[1] else "NK", layout)
-        args = [_with_whole_groups(left, -1, group), packed]
+        args = [with_whole_groups(left, -1, group), packed]
         return Call(old.op, args, old.attrs.with_(b_layout=layout, units=units))
 
     def _packed(self, matrix: Expr, plain: str, layout: str) -> Expr:
@@ -676,7 +674,7 @@ class _Alterer(Rewriter):
             group = parse_layout(layout).factor("K")
             value = self.memo[matrix.id]
             if not isinstance(value, Constant) and not is_float(value.tensor.dtype):
-                value = _with_whole_groups(value, plain.index("K") - len(plain), group)
+                value = with_whole_groups(value, plain.index("K") - len(plain), group)
             found = get_op("layout_transform")(
                 value,
                 src_layout=matrices_layout(plain, lead),
@@ -941,67 +939,6 @@ def _block_of(type_: TensorType) -> int:
     size = type_.shape[-1]
     assert isinstance(size, int)
     return size
-
-
-def _packable(conv: Call) -> bool:
-    """Whether the weight of a convolution is packed: at compile time, or in the run if it serves so
-    many pixels that packing it takes little of the time.
-    """
-    weight = conv.args[1]
-    if isinstance(weight, Constant):
-        return True
-    data, result = conv.args[0].tensor, conv.tensor
-    pixels = math.prod(typical(n) for n in (*result.shape[:1], *result.shape[2:]))
-    if not weight.tensor.is_static or math.prod(map(typical, data.shape)) < IMAGE_TO_PACK:
-        return False
-    # Larger windows are not copied into patches, and are slow to read unpacked.
-    large = math.prod(weight.tensor.concrete[2:]) > MOST_TAPS_OF_PATCHES
-    return pixels >= (ROWS_TO_PACK if large else PIXELS_TO_PACK)
-
-
-def _packable_matrix(dense: Call, matrix: Expr, target: Target) -> bool:
-    """Whether a matrix of a dense layer is packed: at compile time, or in the run if so many rows
-    read it that packing it takes less time than reading short runs of its lines, columns far apart
-    or lines on as many pages, or adding up lanes along the depth.
-    """
-    if isinstance(matrix, Constant):
-        return True
-    rows = math.prod(typical(n) for n in dense.tensor.shape[:-1])
-    plain = matrix is dense.args[1] and dense.attrs.parts == 1
-    if plain and _packs_integers(dense, target):
-        return dense.attrs.weight_layout in ("NK", "KN")
-    if not plain or not matrix.tensor.is_static:
-        return False
-    outer, inner = matrix.tensor.concrete
-    if dense.attrs.weight_layout == "NK":
-        known = all(isinstance(n, int) for n in dense.tensor.shape[:-1])
-        if known and dots_gain(rows, inner, outer, matrix.tensor.dtype, target):
-            return False
-        return rows >= (ROWS_TO_PACK_SHORT if known else ROWS_TO_PACK)
-    is_far = inner * memory_bytes(matrix.tensor.dtype) >= PAGE_BYTES
-    return rows >= (ROWS_TO_PACK_FAR if is_far else ROWS_TO_PACK_ANY)
-
-
-def _with_whole_groups(value: Expr, axis: int, group: int) -> Expr:
-    """Returns an operand with zeros after the depth, its last axis (-1) or the one before (-2), up
-    to whole dot groups: packing tests no element, and products have no other last step.
-    """
-    rank, depth = value.tensor.rank, value.tensor.shape[axis]
-    if depth % group == 0:
-        return value
-    after: list[Dim] = [0] * rank
-    after[axis] = -(-depth // group) * group - depth
-    return get_op("pad")(value, pads=(*(0,) * rank, *after))
-
-
-def _packs_integers(product: Call, target: Target) -> bool:
-    """Whether a product of integers packs its second operand even in the run, for any number of
-    rows: products without the instructions for it widen each element of both operands.
-    """
-    data, matrix = (a.tensor.dtype for a in product.args[:2])
-    if is_float(data) or not product_group(data):
-        return False
-    return bool(target.dot_lanes(data, matrix) or target.tile_shape(data, matrix))
 
 
 def _needs_blocks(conv: Call) -> bool:

@@ -130,7 +130,7 @@ class _Folder(ConstantBinder):
         if folded is None:
             return self._with_narrow(old, new)
         if self._is_scarce and isinstance(folded, Constant) and _more_bytes(new):
-            with self.covers(old, *old.args):
+            with self.covers(old, *old.args):  # a call made here has an origin
                 self._narrow[folded.id] = new if new is old else new.with_args(new.args)
         self._release(old)
         return folded
